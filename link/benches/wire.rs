@@ -37,19 +37,7 @@ fn requests(bytes: usize) -> Packet {
     };
     let arrival = Arrival {
         worker: WorkerId(1),
-        request: Request {
-            id: RequestId(1),
-            sent_at: AT,
-            deadline: AT,
-            application: Default::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        },
+        request: Request::new(RequestId(1), AT, AT),
         payload: Parcel {
             frame: Some(frame),
             ..Parcel::default()

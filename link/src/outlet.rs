@@ -280,19 +280,7 @@ mod tests {
     }
 
     fn packet(bytes: usize) -> Packet {
-        let request = Request {
-            id: RequestId(1),
-            sent_at: Timestamp::ZERO,
-            deadline: Timestamp::ZERO,
-            application: Default::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        };
+        let request = Request::new(RequestId(1), Timestamp::ZERO, Timestamp::ZERO);
         let payload = Parcel {
             outputs: vec![(ModuleId(0), vec![value(bytes)])],
             ..Parcel::default()

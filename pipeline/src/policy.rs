@@ -348,19 +348,7 @@ mod tests {
     #[test]
     fn a_module_deadline_counts_what_comes_after_or_the_share() {
         let ms = |n: u64| Timestamp::from_ns(n * 1_000_000);
-        let request = Request {
-            id: RequestId(1),
-            sent_at: ms(100),
-            deadline: ms(500),
-            application: crate::schedule::Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        };
+        let request = Request::new(RequestId(1), ms(100), ms(500));
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));
         guidance.downstream = Duration::from_millis(120);

@@ -236,22 +236,9 @@ mod tests {
 
     use super::*;
     use crate::id::{MemberId, VariantId};
-    use crate::schedule::Application;
 
     fn request(id: u64) -> Request {
-        Request {
-            id: RequestId(id),
-            sent_at: Timestamp::ZERO,
-            deadline: Timestamp::ZERO,
-            application: Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        }
+        Request::new(RequestId(id), Timestamp::ZERO, Timestamp::ZERO)
     }
 
     fn at(ns: u64) -> Timestamp {

@@ -54,6 +54,23 @@ pub struct ModelChoice {
 }
 
 impl Request {
+    /// The request of an ordinary client for the first model of each module: whatever has a say in more names that field.
+    pub fn new(id: RequestId, sent_at: Timestamp, deadline: Timestamp) -> Self {
+        Request {
+            id,
+            sent_at,
+            deadline,
+            application: Application::default(),
+            client: ClientId::default(),
+            decoding_us: 0,
+            rank: 0,
+            member: MemberId::default(),
+            variant: VariantId::default(),
+            batch_most: 0,
+            background: false,
+        }
+    }
+
     /// The model that serves it at the module that it goes to or is at.
     pub fn model(&self) -> ModelChoice {
         ModelChoice {

@@ -4,22 +4,32 @@
 //! over the packages it is asked for, so a narrower choice would compile the same crates once more.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 use xtask::args::{Args, no_args, only_switch};
 use xtask::workspace::Workspace;
 use xtask::{process, setup};
 
+use crate::slowest;
+
+/// Tests that print nothing for this long hang.
+pub(crate) const SILENCE: Duration = Duration::from_secs(20 * 60);
+
 /// `cargo xtask test`: the test command of the README.
 pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
     setup::run(workspace)?;
-    process::run(test_command(workspace).args(args))
+    let (asked, args): (Args, Args) = args.into_iter().partition(|arg| arg == "--slowest");
+    if asked.is_empty() {
+        return process::run(test_command(workspace).args(args));
+    }
+    slowest::run(workspace, &args, |_| {})
 }
 
-/// The tests themselves.
+/// The tests themselves. One that fails keeps those of other crates from nothing.
 pub(crate) fn test_command(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
-    cargo.args(["test", "--workspace"]);
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
     cargo
 }
 

@@ -12,10 +12,7 @@ use xtask::{setup, tools};
 
 use crate::profile::Profile;
 use crate::tally::Tally;
-use crate::{cargo, demo, dist, e2e, faults, hostile, swarm, tidy};
-
-/// Tests that print nothing for this long hang.
-const SILENCE: Duration = Duration::from_secs(20 * 60);
+use crate::{cargo, demo, dist, e2e, faults, hostile, slowest, swarm, tidy};
 
 /// The steps so far.
 #[derive(Default)]
@@ -85,7 +82,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
         process::run(cargo::test_command(workspace).arg("--no-run"))
     })?;
     run.step("test", |tally| {
-        counted(&mut cargo::test_command(workspace), tally)?;
+        slowest::run(workspace, &[], |line| tally.read(line))?;
         if tally.is_empty() {
             bail!("no test ran")
         } else {
@@ -125,7 +122,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
 
 /// Runs tests and adds their results.
 fn counted(command: &mut std::process::Command, tally: &mut Tally) -> Result<()> {
-    process::run_lines(command, SILENCE, |line| tally.read(line))
+    process::run_lines(command, cargo::SILENCE, |line| tally.read(line))
 }
 
 /// `cargo xtask tools` beside everything else, at the lowest priority.

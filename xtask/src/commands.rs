@@ -51,8 +51,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     command(
         "test",
-        "[CARGO TEST ARGS]",
-        "setup, then every test of the workspace",
+        "[--slowest] [CARGO TEST ARGS]",
+        "setup, then every test of the workspace; --slowest: with the ten that took longest",
         cargo::test,
     ),
     command(

@@ -13,6 +13,7 @@ mod e2e;
 mod faults;
 mod hostile;
 mod profile;
+mod slowest;
 mod soak;
 mod swarm;
 mod tally;

@@ -15,6 +15,7 @@ use spillgate::cores::Cores;
 use spillgate::embedded::Deployment;
 use spillgate::files;
 use spillgate::server::{Server, ServerConfig};
+use spillgate_backend::clock::Clock;
 
 use daylight::Daylight;
 
@@ -46,6 +47,7 @@ async fn main() -> anyhow::Result<()> {
         security: Default::default(),
         decoders: 1,
         drain: Duration::from_secs(5),
+        clock: Clock::start(),
         telemetry: Default::default(),
         placing: None,
         cores: Cores::default(),

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 /// A polite client keeps at least this part of the good answers that it gets without an attack.
 const KEEPS: f64 = 0.95;
-/// Memory may exceed its budget by this many MB. 10 s after the attack it may exceed its idle value by this many MB.
-const SLACK_MB: f64 = 50.0;
+/// Memory may exceed its budget by this many MB. Within 10 s after the attack it comes back to its idle value and this many MB.
+pub(crate) const SLACK_MB: f64 = 50.0;
 
 /// The results of an attack. Values that were not measured are `None`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Memory {
     pub(crate) idle: f64,
     pub(crate) most: f64,
-    /// Ten seconds after the attack.
+    /// After the attack: once it is given back, or ten seconds later.
     pub(crate) after: f64,
     pub(crate) budget: f64,
 }
@@ -84,7 +84,7 @@ impl Row {
 
 /// All rows, as Markdown.
 pub(crate) fn table(rows: &[Row]) -> String {
-    let mut out = "| attack | polite client: good of what it has alone | memory in MB: idle, most, 10 s after (budget) | holds |\n|---|---|---|---|\n".to_owned();
+    let mut out = "| attack | polite client: good of what it has alone | memory in MB: idle, most, after at most 10 s (budget) | holds |\n|---|---|---|---|\n".to_owned();
     for row in rows {
         let holds = if row.holds { "yes" } else { "NO" };
         let _ = writeln!(

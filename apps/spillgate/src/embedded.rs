@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
 use spillgate_backend::account::Account;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_controller::host::{HostConfig, Now, Outgoing, PipelineHost, RequestIds, Roles, Way};
+use spillgate_controller::host::{HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way};
 use spillgate_controller::record::Observer;
 use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
@@ -29,7 +30,6 @@ use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
 };
-use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{DeviceConfig, DeviceThread, ExecutorFactory};
 use spillgate_worker::executor::{
     DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
@@ -134,7 +134,7 @@ pub struct Embedded {
     names: Vec<(DeviceId, String)>,
     /// By id, those of other processes included.
     all_names: Vec<DeviceName>,
-    now: Now,
+    clock: Clock,
     ids: Arc<RequestIds>,
     timers: [TimerThread; 2],
 }
@@ -230,7 +230,6 @@ impl Embedded {
             Some(replaced) => replaced.ids.clone(),
             None => Arc::new(RequestIds::new(home.unwrap_or_default(), of_ids)),
         };
-        let now: Now = Arc::new(move || clock.now());
         let all_names = placement.devices.keys().map(|name| {
             let (process, device) = process_and_device(name);
             (process.to_owned(), device.to_owned())
@@ -256,14 +255,14 @@ impl Embedded {
                     workers,
                     scaling,
                     ids: ids.clone(),
-                    now: now.clone(),
+                    clock: clock.clone(),
                     observer: observer.clone(),
                 }))
             })
             .collect();
         let life = part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation);
         let upstream = Arc::new(Upstreams::new(life, &hosts));
-        let timers = TimerThread::start(clock, "timer")?;
+        let timers = TimerThread::start(&clock, "timer")?;
         let mut devices: IndexMap<DeviceId, Device, FxBuildHasher> = IndexMap::default();
         let mut threads = Vec::new();
         let is_placement = placing.is_some_and(|p| p.decider.placement().is_some());
@@ -293,7 +292,7 @@ impl Embedded {
                 planned.clone()
             };
             let around = Around {
-                clock,
+                clock: &clock,
                 timers: &timers,
                 library,
                 upstream: &upstream,
@@ -349,18 +348,18 @@ impl Embedded {
                     let policy = config.policy.with_memory(Memory::new(memory));
                     let config = DeviceConfig { policy, ..config };
                     let upstream = upstream.clone();
-                    DeviceThread::start_with_weights(config, clock, &timers, upstream, weights)
+                    DeviceThread::start_with_weights(config, &clock, &timers, upstream, weights)
                 }
                 None => {
-                    let executor = executor_factory(name.clone(), specs, library.clone());
-                    DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
+                    let executor = executor_factory(name.clone(), &clock, specs, library.clone());
+                    DeviceThread::start(config, &clock, &timers, upstream.clone(), executor)
                 }
             };
             let thread = thread.map_err(failed)?;
             devices.insert(id, Device::Own(thread.handle(), measured));
             threads.push((name, Threads::Own(thread)));
         }
-        let planners = TimerThread::start(clock, "planner")?;
+        let planners = TimerThread::start(&clock, "planner")?;
         let mut links = Vec::new();
         for ((host, elsewhere), planned) in hosts.iter().zip(&elsewhere).zip(&placement.planned) {
             let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
@@ -389,7 +388,7 @@ impl Embedded {
                     devices: devices.clone(),
                     device_names: &all_names,
                     elsewhere,
-                    now: now.clone(),
+                    clock: clock.clone(),
                 };
                 links.push(linked.links());
             }
@@ -406,15 +405,15 @@ impl Embedded {
             threads: Mutex::new(threads),
             names,
             all_names,
-            now,
+            clock,
             ids,
             timers: [timers, planners],
         })
     }
 
     /// The clock of all parts.
-    pub fn now(&self) -> Now {
-        self.now.clone()
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
     }
 
     /// Ids and names of the devices.
@@ -560,13 +559,15 @@ impl Sleeper for Planners {
 
 fn executor_factory(
     name: String,
+    clock: &Clock,
     specs: Vec<WorkerSpec>,
     library: Arc<Library>,
 ) -> ExecutorFactory<OperatorError> {
+    let clock = clock.clone();
     Box::new(move || {
         Ok(match device_kind(&name) {
             "decode" => Box::new(DecodeExecutor::new(&specs)) as Box<dyn Executor>,
-            "emulated" => Box::new(EmulatedExecutor::build(&library, &specs)?),
+            "emulated" => Box::new(EmulatedExecutor::build(&clock, &library, &specs)?),
             _ => {
                 let backend = Box::new(move || {
                     TorchBackend::new(&name).map(|b| Box::new(b) as Box<dyn Backend>)

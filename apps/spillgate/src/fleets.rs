@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::Backend;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller_policy::fleet::Fleet;
@@ -26,7 +27,6 @@ use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::POLICY_DEFAULT;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
-use spillgate_worker::clock::Clock;
 use spillgate_worker::placed::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
 use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
@@ -306,7 +306,7 @@ pub(crate) struct StartedFleet {
 
 /// What fleets are started in.
 pub(crate) struct Around<'a> {
-    pub(crate) clock: Clock,
+    pub(crate) clock: &'a Clock,
     pub(crate) timers: &'a TimerThread,
     pub(crate) library: &'a Arc<Library>,
     pub(crate) upstream: &'a Arc<Upstreams>,
@@ -352,7 +352,7 @@ impl FleetPlan {
         let variants: Arc<[usize]> = self.models.iter().map(|m| m.variant).collect();
         let config = self.config(placing, &expected);
         let fleet = Fleet::new(Placement::new(name, config), self.workers.clone());
-        let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);
+        let host = FleetHost::new(fleet, measured, Arc::clone(upstream), clock, timers);
         let pages: Vec<u32> = (0..weights.len() as u32)
             .map(|i| self.pages(WeightsId(i)))
             .collect();
@@ -372,8 +372,14 @@ impl FleetPlan {
                 modules: (*modules).clone(),
                 core: cores.of(name),
             };
-            let loader = loader(&self.kind, name.clone(), library, &weights, &expected.loads);
-            let device = PlacedDevice::start(config, *clock, timers, host.clone(), loader)
+            let loader = loader(
+                (&self.kind, name.clone()),
+                clock,
+                library,
+                &weights,
+                &expected.loads,
+            );
+            let device = PlacedDevice::start(config, clock, timers, host.clone(), loader)
                 .map_err(failed(name))?;
             started.push((*id, name.clone(), device));
         }
@@ -391,8 +397,8 @@ impl FleetPlan {
 }
 
 fn loader(
-    kind: &str,
-    name: String,
+    (kind, name): (&str, String),
+    clock: &Clock,
     library: &Arc<Library>,
     weights: &Arc<[WeightsSpec]>,
     loads: &[Duration],
@@ -400,8 +406,10 @@ fn loader(
     let (library, weights) = (library.clone(), weights.clone());
     if kind == "emulated" {
         let loads: Arc<[Duration]> = loads.into();
+        let clock = clock.clone();
         return Box::new(move || {
-            Ok(Box::new(EmulatedLoader::new(library, weights, loads)) as Box<dyn Loader>)
+            let loader = EmulatedLoader::new(&clock, library, weights, loads);
+            Ok(Box::new(loader) as Box<dyn Loader>)
         });
     }
     let backend =

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_backend::account::Account;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_link::serve;
 use spillgate_telemetry::{Telemetry, TelemetryConfig};
-use spillgate_worker::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};

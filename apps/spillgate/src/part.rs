@@ -6,7 +6,8 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
 use spillgate_backend::account::Account;
-use spillgate_controller::host::{Now, OnEnded, Outgoing, PipelineHost, Roles, Way};
+use spillgate_backend::clock::Clock;
+use spillgate_controller::host::{OnEnded, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_link::links::{self, Links, LinksConfig, Security};
 use spillgate_link::tls::LinkTls;
@@ -387,7 +388,7 @@ pub(crate) struct Linked<'a> {
     /// By id: the process that has the device, and the device's name there.
     pub(crate) device_names: &'a [DeviceName],
     pub(crate) elsewhere: &'a Elsewhere,
-    pub(crate) now: Now,
+    pub(crate) clock: Clock,
 }
 
 impl Linked<'_> {
@@ -412,7 +413,7 @@ impl Linked<'_> {
             me: Arc::new(greeting),
             timing: self.part.topology.timing,
             seed: self.part.incarnation.0,
-            now: self.now,
+            now: Arc::new(move || self.clock.now()),
             roles: Arc::new(local),
             security,
         });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillgate_backend::account::Account;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_controller::api::{Api, Sampler};
 use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
@@ -12,7 +13,6 @@ use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
 use spillgate_controller_policy::door::DoorLimits;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
-use spillgate_worker::clock::Clock;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -70,6 +70,8 @@ pub struct ServerConfig {
     pub decoders: usize,
     /// How long requests in flight may take to end after a stop.
     pub drain: Duration,
+    /// The clock of all its parts.
+    pub clock: Clock,
     /// Traces and metrics.
     pub telemetry: TelemetryConfig,
     /// The placement of its devices; `None`: they decide themselves, and keep their models.
@@ -216,14 +218,14 @@ impl Server {
         // The port first: one in use should not cost the loading of models.
         let listener = bind(config.listen, "--listen").await?;
         let limits = edge_limits(&config, &deployments);
-        let clock = Clock::start();
+        let clock = config.clock;
         let account = Account::new(config.memory);
         let (telemetry, serving) = start_observed(
             config.telemetry,
             &deployments,
             &library,
             Around {
-                clock,
+                clock: clock.clone(),
                 n_decoders: config.decoders,
                 placing: config.placing.as_ref(),
                 cores: &config.cores,
@@ -234,9 +236,13 @@ impl Server {
         )?;
 
         let embedded = serving.now();
-        let now = embedded.now();
         let frame_bytes = limits.message_bytes - MESSAGE_OVERHEAD;
-        let edge = Edge::new(limits, account.clone(), config.security.grants(), now);
+        let edge = Edge::new(
+            limits,
+            account.clone(),
+            config.security.grants(),
+            clock.clone(),
+        );
         telemetry.register_edge(Box::new({
             let edge = edge.clone();
             move || edge.view()

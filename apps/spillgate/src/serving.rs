@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use spillgate_backend::account::Account;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_controller::api::Api;
 use spillgate_controller::host::PipelineHost;
 use spillgate_telemetry::Telemetry;
-use spillgate_worker::clock::Clock;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -158,7 +158,7 @@ impl Renewal {
             deployments,
             &self.library,
             Surroundings {
-                clock: self.clock,
+                clock: self.clock.clone(),
                 observer: self.telemetry.clone(),
                 n_decoders: self.n_decoders,
                 part: None,

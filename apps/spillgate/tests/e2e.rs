@@ -1,5 +1,8 @@
 //! The product against real foreign programs: Jaeger receives the traces and tells them back, grpcurl and a
-//! Python client call the API. Run by `cargo xtask e2e`, which builds them and names them in the environment.
+//! Python client call the API, and the kernel shapes a link. Run by `cargo xtask e2e`, which builds them and names them in the environment.
+
+#[path = "e2e/shaper.rs"]
+mod shaper;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

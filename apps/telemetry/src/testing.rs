@@ -65,19 +65,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
     };
     RequestRecord {
         pipeline: pipeline.clone(),
-        request: Request {
-            id: RequestId(41),
-            sent_at: at(1000),
-            deadline: at(1400),
-            application: spillgate_pipeline::schedule::Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        },
+        request: Request::new(RequestId(41), at(1000), at(1400)),
         number: 17,
         client: Arc::from("gate-3"),
         scale: Scale::ONE,

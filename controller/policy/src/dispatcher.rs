@@ -337,9 +337,6 @@ impl Dispatcher {
 mod tests {
     use std::time::Duration;
 
-    use spillgate_pipeline::id::ClientId;
-    use spillgate_pipeline::schedule::Application;
-
     use super::*;
 
     const SHAPE: BatchShape = BatchShape {
@@ -420,17 +417,8 @@ mod tests {
 
     fn request(id: u64, rank: u8) -> Request {
         Request {
-            id: RequestId(id),
-            sent_at: Timestamp::ZERO,
-            deadline: at(1000),
-            application: Application::default(),
-            client: ClientId::default(),
-            decoding_us: 0,
-            batch_most: 0,
             rank,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
+            ..Request::new(RequestId(id), Timestamp::ZERO, at(1000))
         }
     }
 

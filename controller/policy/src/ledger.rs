@@ -172,17 +172,12 @@ impl<T> Ledger<T> {
             false => self.pass(now, deadline, offer)?,
         };
         let request = Request {
-            id,
-            sent_at,
-            deadline,
             application,
             client,
             decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
             rank: ticket.map_or(party.rank(true), |t| t.rank()),
-            member: Default::default(),
-            variant: Default::default(),
-            batch_most: 0,
             background: party.background,
+            ..Request::new(id, sent_at, deadline)
         };
         self.n_background += usize::from(party.background);
         let known = self.open.insert(

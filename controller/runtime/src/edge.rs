@@ -21,6 +21,7 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::account::{Account, Holder, Lease};
+use spillgate_backend::clock::Clock;
 use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
 use spillgate_link::host_of;
 use spillgate_pipeline::grant::Grant;
@@ -39,8 +40,6 @@ pub(crate) use tls::TLS_BYTES;
 pub use tls::{Tls, TlsFiles};
 
 use access::Tokens;
-
-use crate::host::Now;
 
 /// Largest HTTP/2 window: the bytes that a client may send on a connection before the server has read them. It holds
 /// a few frames, so that large frames are not cut into round trips.
@@ -104,7 +103,7 @@ pub struct Edge {
     windows: Arc<Holder>,
     /// The tokens, where only holders of a token are served.
     tokens: Option<Tokens>,
-    now: Now,
+    clock: Clock,
     /// The time of the last sweep: exact enough for limits of seconds.
     about_now: AtomicU64,
     open: Mutex<OpenConnections>,
@@ -120,15 +119,15 @@ impl Edge {
         limits: EdgeLimits,
         account: Arc<Account>,
         grants: Option<Vec<Grant>>,
-        now: Now,
+        clock: Clock,
     ) -> Arc<Self> {
-        let about_now = AtomicU64::new(now().as_ns());
+        let about_now = AtomicU64::new(clock.now().as_ns());
         let edge = Edge {
             limits,
             windows: account.holder(),
             account,
             tokens: grants.as_ref().map(|_| Tokens::default()),
-            now,
+            clock,
             about_now,
             open: Mutex::new(OpenConnections {
                 door: Door::new(limits.door),
@@ -170,7 +169,7 @@ impl Edge {
 
     /// The exact time.
     pub(crate) fn now(&self) -> Timestamp {
-        (self.now)()
+        self.clock.now()
     }
 
     /// The time, to a fraction of a second.
@@ -283,6 +282,8 @@ fn nothing() -> Use {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_backend::clock::TestClock;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -302,8 +303,8 @@ mod tests {
             message_bytes: 1,
             message: SECOND,
         };
-        let now: Now = Arc::new(|| Timestamp::ZERO);
-        let edge = Edge::new(limits, Account::new(1 << 30), None, now);
+        let clock = TestClock::default().clock();
+        let edge = Edge::new(limits, Account::new(1 << 30), None, clock);
         let busy = |last: u8| {
             let connection = edge.welcome(IpAddr::from([10, 0, 0, last]))?;
             Some(connection.begin(None, 0).unwrap())

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::Outputs;
 use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
@@ -43,9 +44,6 @@ use drive::keep;
 use outbox::Outbox;
 
 use crate::record::{Observer, RequestRecord, Scale, TraceContext};
-
-/// The process's clock.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
@@ -263,7 +261,7 @@ pub struct HostConfig<'a> {
     /// Ids of requests.
     pub ids: Arc<RequestIds>,
     /// The clock.
-    pub now: Now,
+    pub clock: Clock,
     /// Told of all that ends.
     pub observer: Arc<dyn Observer>,
 }
@@ -273,7 +271,7 @@ pub struct PipelineHost {
     pipeline: Arc<Pipeline>,
     roles: Roles,
     ids: Arc<RequestIds>,
-    now: Now,
+    clock: Clock,
     observer: Arc<dyn Observer>,
     workers: Places,
     /// Of clients.
@@ -297,10 +295,10 @@ impl PipelineHost {
             scaling,
             roles,
             ids,
-            now,
+            clock,
             observer,
         } = config;
-        let born = now();
+        let born = clock.now();
         let incarnation = roles.incarnation;
         let controller = |module: ModuleId| {
             let is_here = roles.controllers.contains(&module);
@@ -342,7 +340,7 @@ impl PipelineHost {
             pipeline,
             roles,
             ids,
-            now,
+            clock,
             observer,
             workers: Places::new(&workers),
             outboxes: OnceLock::new(),
@@ -376,7 +374,7 @@ impl PipelineHost {
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        (self.now)()
+        self.clock.now()
     }
 
     /// The workers, in order of id.

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use spillgate_controller_policy::dispatcher::Dispatcher;
 use spillgate_controller_policy::placement::PlacementName;
-use spillgate_pipeline::id::{ClientId, MemberId, ModelId, RequestId, WorkerId};
+use spillgate_pipeline::id::{MemberId, ModelId, RequestId, WorkerId};
 use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::report::{Figures, quantile};
@@ -167,17 +166,8 @@ impl Sender {
         let id = RequestId(self.next);
         self.next += 1;
         let request = Request {
-            id,
-            sent_at: arrival.at,
-            deadline: arrival.at + arrival.slo,
-            application: Application::default(),
-            client: ClientId::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
             member: member(arrival.model),
-            variant: Default::default(),
-            background: false,
+            ..Request::new(id, arrival.at, arrival.at + arrival.slo)
         };
         let worker = self.dispatcher.send(arrival.at, &request);
         let worker = worker.expect("all workers are up");

@@ -5,9 +5,9 @@
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
 pub mod account;
+pub mod clock;
 #[cfg(feature = "tch")]
 mod cuda;
-pub mod emulated;
 pub mod file;
 pub mod job;
 #[cfg(feature = "tch")]

@@ -18,19 +18,7 @@ fn main() {
 /// Deadlines in an order that is neither sorted nor random at each run.
 fn request(id: u64) -> Request {
     let deadline = 1_000_000 * MS + id.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1_000 * MS);
-    Request {
-        id: RequestId(id),
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::from_ns(deadline),
-        application: spillgate_pipeline::schedule::Application::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    }
+    Request::new(RequestId(id), Timestamp::ZERO, Timestamp::from_ns(deadline))
 }
 
 fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 use spillgate_backend::account::Lease;
-use spillgate_backend::emulated;
+use spillgate_backend::clock::{Clock, use_exact_timers};
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::picture::{Picture, PictureKind};
@@ -208,6 +208,7 @@ impl Executor for OperatorExecutor {
 /// Takes the time that the profile says. Types without a model really run; for others the outputs are
 /// empty values.
 pub struct EmulatedExecutor {
+    clock: Clock,
     workers: IndexMap<WorkerId, EmulatedWorker>,
     /// Empty between batches.
     inputs: Vec<Inputs>,
@@ -243,8 +244,12 @@ impl EmulatedExecutor {
     ///
     /// # Errors
     /// When a type without a model cannot be built.
-    pub fn build(library: &Library, specs: &[WorkerSpec]) -> Result<Self, OperatorError> {
-        emulated::use_exact_timers();
+    pub fn build(
+        clock: &Clock,
+        library: &Library,
+        specs: &[WorkerSpec],
+    ) -> Result<Self, OperatorError> {
+        use_exact_timers();
         let mut workers = IndexMap::new();
         for spec in specs {
             let module = &spec.pipeline.modules[spec.module.idx()];
@@ -263,6 +268,7 @@ impl EmulatedExecutor {
             );
         }
         Ok(EmulatedExecutor {
+            clock: clock.clone(),
             workers,
             inputs: Vec::new(),
         })
@@ -271,7 +277,7 @@ impl EmulatedExecutor {
 
 impl Executor for EmulatedExecutor {
     fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
-        let start = Instant::now();
+        let start = self.clock.now();
         let worker = self
             .workers
             .get_mut(&worker)
@@ -300,7 +306,7 @@ impl Executor for EmulatedExecutor {
                 .collect(),
         };
         let times = worker.spec.execution.of_variant(model.variant);
-        emulated::occupy(start, times[jobs.len() - 1]);
+        self.clock.occupy(start, times[jobs.len() - 1]);
         results
     }
 

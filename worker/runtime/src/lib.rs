@@ -3,7 +3,6 @@
 //! inside one process is a plain call. A [`placed::PlacedDevice`] carries out the actions that a placement sends. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides
 //! nothing itself.
 
-pub mod clock;
 pub mod cores;
 pub mod decode;
 pub mod device;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use spillgate_backend::clock::{Clock, Signal, use_exact_timers};
 use spillgate_pipeline::time::Timestamp;
-
-use crate::clock::Clock;
 
 /// A policy, or a group of policies, to be woken.
 pub trait Sleeper: Send + Sync {
@@ -31,7 +30,7 @@ struct State {
 struct Shared {
     clock: Clock,
     state: Mutex<State>,
-    changed: Condvar,
+    changed: Signal,
 }
 
 /// A timer thread; stops when dropped.
@@ -87,17 +86,17 @@ impl TimerThread {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(clock: Clock, name: &str) -> std::io::Result<Self> {
+    pub fn start(clock: &Clock, name: &str) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            clock,
+            changed: Signal::new(clock),
+            clock: clock.clone(),
             state: Mutex::default(),
-            changed: Condvar::new(),
         });
         let watch = TimerWatch {
             name: name.into(),
             alive: Arc::new(AtomicBool::new(true)),
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
+        let thread = clock.spawn(name, {
             let shared = shared.clone();
             let mourner = Mourner(watch.clone());
             move || {
@@ -158,7 +157,7 @@ impl Drop for TimerThread {
 
 fn run(shared: &Shared) {
     // The kernel's usual slack of 50 microseconds is a quarter of the lead by which batches are bound.
-    spillgate_backend::emulated::use_exact_timers();
+    use_exact_timers();
     let mut due: Vec<(Arc<dyn Sleeper>, Arc<AtomicU64>)> = Vec::new();
     let mut state = shared.state.lock();
     while !state.stopped {
@@ -177,7 +176,7 @@ fn run(shared: &Shared) {
             if next == u64::MAX {
                 shared.changed.wait(&mut state);
             } else {
-                let until = shared.clock.instant(Timestamp::from_ns(next));
+                let until = Timestamp::from_ns(next);
                 shared.changed.wait_until(&mut state, until);
             }
             continue;
@@ -196,45 +195,41 @@ fn run(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use spillgate_backend::clock::TestClock;
 
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     struct Probe {
-        woken: Mutex<mpsc::Sender<Instant>>,
+        woken: Mutex<mpsc::Sender<Timestamp>>,
         again: Mutex<Option<Timestamp>>,
     }
 
     impl Sleeper for Probe {
-        fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-            self.woken.lock().send(Instant::now()).unwrap();
+        fn wake(&self, now: Timestamp) -> Option<Timestamp> {
+            self.woken.lock().send(now).unwrap();
             self.again.lock().take()
         }
     }
 
     #[test]
     fn wakes_on_time_and_again_when_asked() {
-        let clock = Clock::start();
-        let timers = TimerThread::start(clock, "timer").unwrap();
-        let (tx, rx) = mpsc::channel();
-        let now = clock.now();
-        let again = now + Duration::from_millis(60);
+        let test = TestClock::default();
+        let timers = TimerThread::start(&test.clock(), "timer").unwrap();
+        let (woken, heard) = mpsc::channel();
+        let (first, again) = (test.now() + 30 * MS, test.now() + 60 * MS);
         let probe = Probe {
-            woken: Mutex::new(tx),
+            woken: Mutex::new(woken),
             again: Mutex::new(Some(again)),
         };
         let alarm = timers.add(Arc::new(probe));
-        alarm.arm(now + Duration::from_secs(3600));
-        alarm.arm(now + Duration::from_millis(30));
-        for after in [30, 60] {
-            let at = rx.recv_timeout(Duration::from_secs(5)).unwrap();
-            let due = clock.instant(now) + Duration::from_millis(after);
-            assert!(at >= due, "early");
-        }
-        assert!(
-            rx.recv_timeout(Duration::from_millis(50)).is_err(),
-            "armed no more"
-        );
+        alarm.arm(first + Duration::from_secs(3600));
+        alarm.arm(first);
+        test.advance(Duration::from_secs(1));
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [first, again]);
     }
 
     struct Panics;
@@ -247,19 +242,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_is_known_to_be_dead() {
-        let clock = Clock::start();
-        let timers = TimerThread::start(clock, "mortal").unwrap();
+        let test = TestClock::default();
+        let timers = TimerThread::start(&test.clock(), "mortal").unwrap();
         let watch = timers.watch();
+        test.settle();
         assert!(watch.is_alive());
-        timers.add(Arc::new(Panics)).arm(clock.now());
-        let give_up = std::time::Instant::now() + std::time::Duration::from_secs(5);
-        while watch.is_alive() {
-            assert!(
-                std::time::Instant::now() < give_up,
-                "{} lives",
-                watch.name()
-            );
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        timers.add(Arc::new(Panics)).arm(test.now());
+        test.settle();
+        assert!(!watch.is_alive(), "{} lives", watch.name());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use spillgate_backend::clock::{Clock, TestClock};
 use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
@@ -13,8 +14,7 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, MemberId, ModuleId, RequestId,
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{ModelChoice, Request};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
-use spillgate_worker::clock::Clock;
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
 use spillgate_worker::executor::Executor;
 use spillgate_worker::timer::TimerThread;
@@ -41,6 +41,7 @@ enum Seen {
 
 /// Notes what it is told. Its first load fails if it is to.
 struct Recorder {
+    clock: Clock,
     seen: Sender<Seen>,
     fails: bool,
     load_takes: Duration,
@@ -56,20 +57,20 @@ impl Executor for Recorder {
         let member = model.member;
         let is_new = !members.contains(&member);
         if is_new {
-            std::thread::sleep(self.load_takes);
+            self.clock.occupy(self.clock.now(), self.load_takes);
             members.push(member);
         }
         Ok(is_new)
     }
 
     fn execute(&mut self, _: WorkerId, _: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
-        std::thread::sleep(RUN);
+        self.clock.occupy(self.clock.now(), RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
         jobs.iter().map(|_| Ok(vec![])).collect()
     }
 
     fn load(&mut self, _: WorkerId) -> Result<(), OperatorError> {
-        std::thread::sleep(self.load_takes);
+        self.clock.occupy(self.clock.now(), self.load_takes);
         self.seen.send(Seen::Load).unwrap();
         assert!(!std::mem::take(&mut self.fails), "told to");
         Ok(())
@@ -96,7 +97,7 @@ impl Upstream for Reports {
     fn finished(&self, finished: Finished) {
         assert!(!self.is_wrong, "told to");
         if let Some(load) = finished.load {
-            assert!(load.to.since(load.from) >= RUN, "{load:?}");
+            assert!(load.to.since(load.from) == 4 * RUN, "{load:?}");
             let Finished { batch, .. } = finished;
             assert_eq!(batch.started_at, load.to, "a batch starts behind its load");
             self.seen.lock().send(Seen::Waited).unwrap();
@@ -105,7 +106,7 @@ impl Upstream for Reports {
 
     fn reran(&self, worker: WorkerId, took: Duration) {
         assert_eq!(worker, WORKER);
-        assert!(took >= RUN, "{took:?}");
+        assert_eq!(took, RUN);
         self.seen.lock().send(Seen::Reran).unwrap();
     }
 
@@ -122,7 +123,7 @@ impl Upstream for Reports {
     }
 }
 
-fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, TestClock, TimerThread) {
     start_with(Start {
         fails,
         ..Start::default()
@@ -140,7 +141,7 @@ struct Start {
     is_family: bool,
 }
 
-fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerThread) {
     let Start {
         fails,
         schedule,
@@ -170,13 +171,15 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         policy: Device::new(vec![(WORKER, broker)], Duration::ZERO),
         core: None,
     };
-    let clock = Clock::start();
-    let timers = TimerThread::start(clock, "timer").unwrap();
+    let test = TestClock::default();
+    let clock = test.clock();
+    let timers = TimerThread::start(&clock, "timer").unwrap();
     let upstream = Arc::new(Reports {
         seen: parking_lot::Mutex::new(seen.clone()),
         is_wrong,
     });
     let recorder = Recorder {
+        clock: clock.clone(),
         seen,
         fails,
         load_takes,
@@ -186,15 +189,15 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         Box::new(
             move || Ok::<_, std::convert::Infallible>(Box::new(recorder) as Box<dyn Executor>),
         );
-    let Ok(device) = DeviceThread::start(config, clock, &timers, upstream, executor);
-    (device, events, clock, timers)
+    let Ok(device) = DeviceThread::start(config, &clock, &timers, upstream, executor);
+    (device, events, test, timers)
 }
 
-fn send(device: &DeviceHandle, clock: Clock, id: u64) {
+fn send(device: &DeviceHandle, clock: &TestClock, id: u64) {
     send_together(device, clock, id..id + 1);
 }
 
-fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
+fn send_together(device: &DeviceHandle, clock: &TestClock, ids: Range<u64>) {
     let frame = Frame {
         format: FrameFormat::Bytes,
         width: 0,
@@ -204,27 +207,23 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
     let now = clock.now();
     let arrival = |id| Arrival {
         worker: WORKER,
-        request: Request {
-            id: RequestId(id),
-            sent_at: now,
-            deadline: now + Duration::from_secs(60),
-            application: Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        },
+        request: Request::new(RequestId(id), now, now + Duration::from_secs(60)),
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };
     device.tell(HOME, ToDevice::Requests(ids.map(arrival).collect()));
 }
 
-fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
-    let next = |_| events.recv_timeout(Duration::from_secs(10)).unwrap();
-    (0..n).map(next).collect()
+/// The next things that happen; the clock moves on to them.
+fn take(events: &Receiver<Seen>, clock: &TestClock, n: usize) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while seen.len() < n {
+        clock.settle();
+        match events.try_recv() {
+            Ok(next) => seen.push(next),
+            Err(_) => assert!(clock.step(), "nothing happens after {seen:?}"),
+        }
+    }
+    seen
 }
 
 #[test]
@@ -232,14 +231,17 @@ fn a_worker_is_unloaded_only_when_it_has_no_more_requests() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
     handle.tell(HOME, ToDevice::Load(WORKER));
-    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
+    assert_eq!(take(&events, &clock, 2), [Seen::Load, Seen::Loaded(true)]);
     for id in 0..3 {
-        send(&handle, clock, id);
+        send(&handle, &clock, id);
     }
     handle.tell(HOME, ToDevice::Unload(WORKER));
     handle.tell(HOME, ToDevice::Unload(WORKER));
     let run = || Seen::Run(1);
-    assert_eq!(take(&events, 4), [run(), run(), run(), Seen::Unload]);
+    assert_eq!(
+        take(&events, &clock, 4),
+        [run(), run(), run(), Seen::Unload]
+    );
     assert!(device.stop(Duration::from_secs(5)));
     assert!(events.try_recv().is_err(), "unloaded once");
 }
@@ -248,10 +250,10 @@ fn a_worker_is_unloaded_only_when_it_has_no_more_requests() {
 fn a_worker_that_is_wanted_again_is_not_unloaded() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
-    send(&handle, clock, 0);
+    send(&handle, &clock, 0);
     handle.tell(HOME, ToDevice::Unload(WORKER));
     handle.tell(HOME, ToDevice::Load(WORKER));
-    let mut seen = take(&events, 3);
+    let mut seen = take(&events, &clock, 3);
     // Whether the batch or the load comes first is a race of threads.
     seen.retain(|s| *s != Seen::Run(1));
     assert_eq!(seen, [Seen::Load, Seen::Loaded(true)]);
@@ -264,11 +266,11 @@ fn a_load_that_panics_is_reported_and_the_device_lives() {
     let (device, events, clock, _timers) = start(true);
     let handle = device.handle();
     handle.tell(HOME, ToDevice::Load(WORKER));
-    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(false)]);
+    assert_eq!(take(&events, &clock, 2), [Seen::Load, Seen::Loaded(false)]);
     handle.tell(HOME, ToDevice::Load(WORKER));
-    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
-    send(&handle, clock, 0);
-    assert_eq!(take(&events, 1), [Seen::Run(1)]);
+    assert_eq!(take(&events, &clock, 2), [Seen::Load, Seen::Loaded(true)]);
+    send(&handle, &clock, 0);
+    assert_eq!(take(&events, &clock, 1), [Seen::Run(1)]);
     assert!(device.stop(Duration::from_secs(5)));
 }
 
@@ -294,14 +296,17 @@ fn what_came_during_a_load_runs_before_a_rerun() {
         ..Start::default()
     });
     let handle = device.handle();
-    send_together(&handle, clock, 0..4);
-    assert_eq!(take(&events, 1), [Seen::Run(4)]);
+    send_together(&handle, &clock, 0..4);
+    assert_eq!(take(&events, &clock, 1), [Seen::Run(4)]);
     // The device is busy with it when the rerun would be due.
     handle.tell(HOME, ToDevice::Load(WORKER));
-    std::thread::sleep(4 * RUN);
-    send(&handle, clock, 4);
-    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
-    assert_eq!(take(&events, 3), [Seen::Run(1), Seen::Run(1), Seen::Reran]);
+    clock.advance(4 * RUN);
+    send(&handle, &clock, 4);
+    assert_eq!(take(&events, &clock, 2), [Seen::Load, Seen::Loaded(true)]);
+    assert_eq!(
+        take(&events, &clock, 3),
+        [Seen::Run(1), Seen::Run(1), Seen::Reran]
+    );
     assert!(device.stop(Duration::from_secs(5)));
 }
 
@@ -312,15 +317,15 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
         ..Start::default()
     });
     let handle = device.handle();
-    send_together(&handle, clock, 0..4);
-    assert_eq!(take(&events, 1), [Seen::Run(4)]);
-    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Reran]);
+    send_together(&handle, &clock, 0..4);
+    assert_eq!(take(&events, &clock, 1), [Seen::Run(4)]);
+    assert_eq!(take(&events, &clock, 2), [Seen::Run(1), Seen::Reran]);
     // Once only; the next one is due when a second has paid for the first, and would be.
-    send_together(&handle, clock, 4..8);
-    assert_eq!(take(&events, 1), [Seen::Run(4)]);
+    send_together(&handle, &clock, 4..8);
+    assert_eq!(take(&events, &clock, 1), [Seen::Run(4)]);
     handle.tell(HOME, ToDevice::Unload(WORKER));
-    assert_eq!(take(&events, 1), [Seen::Unload]);
-    std::thread::sleep(RUN * 60);
+    assert_eq!(take(&events, &clock, 1), [Seen::Unload]);
+    clock.advance(RUN * 60);
     assert!(events.try_recv().is_err());
     assert!(device.stop(Duration::from_secs(5)));
 }
@@ -331,9 +336,9 @@ fn a_device_that_panics_takes_its_workers_down() {
         is_wrong: true,
         ..Start::default()
     });
-    send(&device.handle(), clock, 0);
+    send(&device.handle(), &clock, 0);
     let down = "the device panicked: told to".to_owned();
-    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Down(down)]);
+    assert_eq!(take(&events, &clock, 2), [Seen::Run(1), Seen::Down(down)]);
     assert!(device.stop(Duration::from_secs(5)));
 }
 
@@ -345,10 +350,10 @@ fn the_first_batch_of_a_model_waits_for_it_and_that_is_no_part_of_its_time() {
         ..Start::default()
     });
     let handle = device.handle();
-    send(&handle, clock, 0);
-    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Waited]);
-    send(&handle, clock, 1);
-    assert_eq!(take(&events, 1), [Seen::Run(1)]);
+    send(&handle, &clock, 0);
+    assert_eq!(take(&events, &clock, 2), [Seen::Run(1), Seen::Waited]);
+    send(&handle, &clock, 1);
+    assert_eq!(take(&events, &clock, 1), [Seen::Run(1)]);
     assert!(device.stop(Duration::from_secs(5)));
     assert!(events.try_recv().is_err(), "it waits once");
 }

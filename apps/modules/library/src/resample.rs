@@ -2,8 +2,9 @@
 //! torchvision with `antialias`, rounded to grey levels as there; `fast_image_resize`), and written into the input tensor in its layout and
 //! normalisation.
 
-use fast_image_resize::images::{Image as ImageMut, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use spillgate_backend::value::Image;
 
 /// A part of a picture, in pixels; it may reach over the picture's edges.
@@ -211,15 +212,16 @@ impl Resampler {
         let rows = Shown::of(region.y0, region.y1, image.height, place.height);
         let (width, height) = (columns.n as u32, rows.n as u32);
         self.pixels.resize(columns.n * rows.n * 3, 0);
-        let source = ImageRef::new(image.width, image.height, &image.rgb, PixelType::U8x3);
+        // Of this one type: the code for each type is compiled where it is used.
+        let source = TypedImageRef::<U8x3>::from_buffer(image.width, image.height, &image.rgb);
         let source = source.expect("a picture has as many bytes as its size says");
-        let pixels = ImageMut::from_slice_u8(width, height, &mut self.pixels, PixelType::U8x3);
+        let pixels = TypedImage::<U8x3>::from_buffer(width, height, &mut self.pixels);
         let mut pixels = pixels.expect("three bytes a pixel");
         let options = ResizeOptions::new()
             .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .crop(columns.from, rows.from, columns.len, rows.len);
         self.resizer
-            .resize(&source, &mut pixels, &options)
+            .resize_typed(&source, &mut pixels, &options)
             .expect("the part lies in the picture");
         for y in 0..place.height {
             let start = rows.nearest(y) * columns.n * 3;

@@ -18,6 +18,7 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
+use spillgate_backend::clock::Clock;
 use spillgate_controller::api::Api;
 use spillgate_controller::edge::{Edge, EdgeLimits};
 use spillgate_controller::listener::{Services, serve_stream};
@@ -28,7 +29,6 @@ use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::ProfileSet;
-use spillgate_worker::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         message_bytes: 1 << 20,
         message: LIMIT,
     };
-    let edge = |grants| Edge::new(limits, Account::new(BUDGET), grants, embedded.now());
+    let edge = |grants| Edge::new(limits, Account::new(BUDGET), grants, embedded.clock());
     let edges = [edge(None), edge(Some(Vec::new()))];
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

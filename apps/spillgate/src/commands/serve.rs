@@ -18,6 +18,7 @@ use spillgate::cores::Cores;
 use spillgate::reload::Reload;
 use spillgate::security::{Security, SecurityError};
 use spillgate::server::{Server, ServerConfig, open_admin};
+use spillgate_backend::clock::Clock;
 use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;
 use spillgate_pipeline::time::format_duration;
@@ -235,6 +236,7 @@ async fn serve(
             .decoders
             .unwrap_or(n_cores.saturating_sub(1).max(DECODERS_MIN)),
         drain: args.drain,
+        clock: Clock::start(),
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.endpoint(),
             // Without a receiver nothing is sampled, so results name no trace that does not exist.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
+use spillgate_backend::clock::Clock;
 use spillgate_backend::job::Job;
 use spillgate_controller_policy::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 use spillgate_pipeline::action::Done;
@@ -10,7 +11,6 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{ToDevice, ToGateway};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker::clock::Clock;
 use spillgate_worker::device::Upstream;
 use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
@@ -42,7 +42,7 @@ impl FleetHost {
         fleet: Fleet<Arc<Job>>,
         measured: Vec<MeasuredStatus>,
         upstream: Arc<Upstreams>,
-        clock: Clock,
+        clock: &Clock,
         timers: &TimerThread,
     ) -> Arc<Self> {
         let host = Arc::new(FleetHost {
@@ -52,7 +52,7 @@ impl FleetHost {
                 refused: Vec::new(),
             }),
             devices: OnceLock::new(),
-            clock,
+            clock: clock.clone(),
             upstream,
             alarm: OnceLock::new(),
             measured,

@@ -88,6 +88,7 @@ impl FleetPlan {
             return Err(error);
         }
         let Around {
+            clock,
             library,
             modules,
             loading,
@@ -125,7 +126,7 @@ impl FleetPlan {
             let loads = &expected.loads;
             let weights = WeightsConfig {
                 too_large: self.larger_than(memory.pages),
-                loader: loader(&self.kind, name.clone(), library, &weights, loads),
+                loader: loader((&self.kind, name.clone()), clock, library, &weights, loads),
                 resident: memory.resident.clone(),
                 models: models.clone(),
                 workers,

@@ -42,19 +42,7 @@ fn id(ordinal: u64) -> RequestId {
 }
 
 fn request(id: RequestId) -> Request {
-    Request {
-        id,
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::ZERO,
-        application: Default::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    }
+    Request::new(id, Timestamp::ZERO, Timestamp::ZERO)
 }
 
 fn envelope<L>(worker: u32, id: RequestId, payload: L) -> Envelope<L> {

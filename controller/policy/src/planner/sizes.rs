@@ -288,19 +288,11 @@ mod tests {
     const SLO: Duration = Duration::from_millis(400);
 
     fn request(asked: f64) -> spillgate_pipeline::request::Request {
-        spillgate_pipeline::request::Request {
-            id: RequestId(1),
-            sent_at: Timestamp::ZERO,
-            deadline: Timestamp::ZERO + SLO.mul_f64(asked),
-            application: spillgate_pipeline::schedule::Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
-            background: false,
-        }
+        spillgate_pipeline::request::Request::new(
+            RequestId(1),
+            Timestamp::ZERO,
+            Timestamp::ZERO + SLO.mul_f64(asked),
+        )
     }
 
     #[test]

@@ -218,19 +218,11 @@ fn a_batch_took_as_long_as_all_its_requests_take() {
 #[test]
 fn its_state_is_what_it_saw() {
     let mut p = planner(DropPolicyName::Pard, 1);
-    let request = spillgate_pipeline::request::Request {
-        id: spillgate_pipeline::id::RequestId(1),
-        sent_at: ms(0),
-        deadline: ms(400),
-        application: spillgate_pipeline::schedule::Application::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    };
+    let request = spillgate_pipeline::request::Request::new(
+        spillgate_pipeline::id::RequestId(1),
+        ms(0),
+        ms(400),
+    );
     for i in 0..100 {
         let mut more = Demand::default();
         more.came(i % 4 != 0);

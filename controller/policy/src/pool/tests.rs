@@ -15,19 +15,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn request(id: u64, deadline: u64) -> Request {
-    Request {
-        id: RequestId(id),
-        sent_at: at(0),
-        deadline: at(deadline),
-        application: Default::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    }
+    Request::new(RequestId(id), at(0), at(deadline))
 }
 
 /// Batches of up to 4; a batch of n takes 10 + n ms.

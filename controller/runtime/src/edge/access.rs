@@ -164,6 +164,7 @@ impl Edge {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use spillgate_backend::clock::TestClock;
     use std::net::IpAddr;
     use std::time::Duration;
 
@@ -187,8 +188,8 @@ pub(crate) mod tests {
             message_bytes: 1 << 20,
             message: long,
         };
-        let now = Arc::new(|| Timestamp::ZERO);
-        Edge::new(limits, Account::new(64 << 20), Some(grants), now)
+        let clock = TestClock::default().clock();
+        Edge::new(limits, Account::new(64 << 20), Some(grants), clock)
     }
 
     fn grant(name: &str) -> Grant {

@@ -162,10 +162,11 @@ impl PipelineHost {
 
     /// One critical section, and what follows from it.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut Control, Timestamp, &mut Effects) -> R) -> R {
+        let _hold = self.clock.hold();
         let mut effects = Effects::new();
         let mut control = self.control.lock();
         // Read under the lock, so that it never goes back for the roles.
-        let now = (self.now)();
+        let now = self.clock.now();
         let result = act(&mut control, now, &mut effects);
         let wakes_at = control.gateway_wakeup();
         drop(control);

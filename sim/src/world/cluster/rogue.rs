@@ -10,7 +10,6 @@ use spillgate_pipeline::message::{
     ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{Drop, DropReason, Request};
-use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::world::World;
@@ -102,19 +101,11 @@ impl World {
                 let other = GatewayId(cluster.rng.random_range(0..cluster.n_accepted.len()) as u16);
                 let of = if cluster.rng.random() { home } else { other };
                 let ordinal = INVENTED + cluster.rng.random_range(0..INVENTED);
-                let request = Request {
-                    id: RequestId::at(of, Incarnation(0), ordinal),
-                    sent_at: now,
-                    deadline: now + self.config.pipeline.slo,
-                    application: Application::default(),
-                    client: Default::default(),
-                    decoding_us: 0,
-                    batch_most: 0,
-                    rank: 0,
-                    member: Default::default(),
-                    variant: Default::default(),
-                    background: false,
-                };
+                let request = Request::new(
+                    RequestId::at(of, Incarnation(0), ordinal),
+                    now,
+                    now + self.config.pipeline.slo,
+                );
                 let payload = ();
                 Message::Device(ToDevice::Requests(vec![Arrival {
                     worker,

@@ -34,19 +34,7 @@ fn broker_by(recipe: &'static Recipe, capacity: usize, batch_max: u32) -> Broker
 }
 
 fn request(id: u64, deadline: u64) -> Request {
-    Request {
-        id: RequestId(id),
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::from_ns(deadline),
-        application: spillgate_pipeline::schedule::Application::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    }
+    Request::new(RequestId(id), Timestamp::ZERO, Timestamp::from_ns(deadline))
 }
 
 fn at(ns: u64) -> Timestamp {

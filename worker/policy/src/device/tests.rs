@@ -63,19 +63,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<De
         .iter()
         .map(|&(worker, id, deadline)| Arrival {
             worker: WorkerId(worker),
-            request: Request {
-                id: RequestId(id),
-                sent_at: at(0),
-                deadline: at(deadline),
-                application: spillgate_pipeline::schedule::Application::default(),
-                client: Default::default(),
-                decoding_us: 0,
-                batch_most: 0,
-                rank: 0,
-                member: Default::default(),
-                variant: Default::default(),
-                background: false,
-            },
+            request: Request::new(RequestId(id), at(0), at(deadline)),
             payload: (),
         })
         .collect();
@@ -426,17 +414,8 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
         ids.map(|id| Arrival {
             worker: WorkerId(1),
             request: Request {
-                id: RequestId(id),
-                sent_at: at(0),
-                deadline: ms(100_000),
                 application: Application(3),
-                client: Default::default(),
-                decoding_us: 0,
-                batch_most: 0,
-                rank: 0,
-                member: Default::default(),
-                variant: Default::default(),
-                background: false,
+                ..Request::new(RequestId(id), at(0), ms(100_000))
             },
             payload: id,
         })
@@ -543,17 +522,8 @@ fn a_load_is_apart_from_its_batch() {
     let mut device = greeted(Device::new(vec![(WorkerId(1), config)], Duration::ZERO));
     let of_member = |device: &mut Device<()>, now, id, member| {
         let request = Request {
-            id: RequestId(id),
-            sent_at: at(0),
-            deadline: at(1_000_000),
-            application: Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
             member: spillgate_pipeline::id::MemberId(member),
-            variant: Default::default(),
-            background: false,
+            ..Request::new(RequestId(id), at(0), at(1_000_000))
         };
         let mut arrivals = vec![Arrival {
             worker: WorkerId(1),

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{BOUND_MAX, ToGateway};
@@ -13,7 +14,6 @@ use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent,
 
 use super::Upstream;
 use super::weights::Reads;
-use crate::clock::Clock;
 use crate::timer::{Alarm, Sleeper};
 
 pub(super) struct State {
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) name: String,
     pub(super) clock: Clock,
     pub(super) state: Mutex<State>,
-    pub(super) work: Condvar,
+    pub(super) work: Signal,
     /// Weights that are to be read.
     pub(super) reads: Reads,
     pub(super) upstream: Arc<dyn Upstream>,
@@ -74,15 +74,15 @@ impl Shared {
         Shared {
             id,
             name,
-            clock,
             state: Mutex::new(State {
                 policy,
                 tasks: VecDeque::with_capacity(BOUND_MAX),
                 commands: Vec::new(),
                 stop: false,
             }),
-            work: Condvar::new(),
-            reads: Reads::default(),
+            work: Signal::new(&clock),
+            reads: Reads::new(&clock),
+            clock,
             upstream,
             alarm: OnceLock::new(),
             alive: AtomicBool::new(true),

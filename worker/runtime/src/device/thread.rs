@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use spillgate_backend::clock::Clock;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::action::{Load, LoadCause};
@@ -18,7 +19,6 @@ use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 use super::shared::{Shared, Task};
 use super::weights::{self, WeightsConfig};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
-use crate::clock::Clock;
 use crate::cores;
 use crate::executor::Executor;
 use crate::timer::TimerThread;
@@ -38,7 +38,7 @@ impl DeviceThread {
     /// What the executor's factory says: a missing device or model.
     pub fn start<E: Send + 'static>(
         config: DeviceConfig,
-        clock: Clock,
+        clock: &Clock,
         timers: &TimerThread,
         upstream: Arc<dyn Upstream>,
         executor: ExecutorFactory<E>,
@@ -54,7 +54,7 @@ impl DeviceThread {
     /// When the loader cannot be built, or something that is there from the start cannot be read.
     pub fn start_with_weights(
         config: DeviceConfig,
-        clock: Clock,
+        clock: &Clock,
         timers: &TimerThread,
         upstream: Arc<dyn Upstream>,
         weights: WeightsConfig,
@@ -81,9 +81,10 @@ impl DeviceThread {
             shared: shared.clone(),
         };
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name(format!("device {}", shared.name))
-            .spawn(move || {
+        let thread = handle
+            .shared
+            .clock
+            .spawn(format!("device {}", shared.name), move || {
                 cores::execute_on(core, &shared.name);
                 match executor() {
                     Ok(mut executor) => {
@@ -188,14 +189,14 @@ fn died(shared: &Shared, cause: &str) {
 /// What the threads of a device and its handles share.
 fn begin(
     config: DeviceConfig,
-    clock: Clock,
+    clock: &Clock,
     timers: &TimerThread,
     upstream: Arc<dyn Upstream>,
 ) -> Arc<Shared> {
     let DeviceConfig {
         id, name, policy, ..
     } = config;
-    let shared = Arc::new(Shared::new(id, name, policy, clock, upstream));
+    let shared = Arc::new(Shared::new(id, name, policy, clock.clone(), upstream));
     let _ = shared.alarm.set(timers.add(shared.clone()));
     shared
 }

@@ -8,8 +8,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use indexmap::IndexMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::{Inputs, Operator, OperatorError};
 use spillgate_pipeline::Pipeline;
@@ -132,10 +133,9 @@ impl Executor for StoreExecutor {
 }
 
 /// What the thread that reads is to do.
-#[derive(Default)]
 pub(super) struct Reads {
     tasks: Mutex<Tasks>,
-    changed: Condvar,
+    changed: Signal,
 }
 
 #[derive(Default)]
@@ -146,6 +146,13 @@ struct Tasks {
 }
 
 impl Reads {
+    pub(super) fn new(clock: &Clock) -> Self {
+        Reads {
+            tasks: Mutex::default(),
+            changed: Signal::new(clock),
+        }
+    }
+
     pub(super) fn push(&self, weights: WeightsId, gone: Vec<WeightsId>) {
         self.tasks.lock().waiting.push_back((weights, gone));
         self.changed.notify_one();
@@ -197,9 +204,9 @@ pub(super) fn start(
         inputs: Vec::new(),
     };
     let (started, has_started) = sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name(format!("load {}", shared.name))
-        .spawn({
+    let thread = shared
+        .clock
+        .spawn(format!("load {}", shared.name), {
             let shared = shared.clone();
             move || {
                 let begin = AssertUnwindSafe(|| begin(loader, &resident, &store));

@@ -1,9 +1,9 @@
 //! Loaders: they make the operators of a device's weights, of the module library or emulated.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use spillgate_backend::emulated;
+use spillgate_backend::clock::{Clock, use_exact_timers};
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError, Outputs};
 use spillgate_backend::value::Value;
 use spillgate_backend::{Backend, Copier};
@@ -198,6 +198,7 @@ impl Loader for OperatorLoader {
 
 /// Takes the time that profiles say. Types without a model really run; for others the outputs are empty values.
 pub struct EmulatedLoader {
+    clock: Clock,
     library: Arc<Library>,
     weights: Arc<[WeightsSpec]>,
     /// Time to read each.
@@ -206,9 +207,15 @@ pub struct EmulatedLoader {
 
 impl EmulatedLoader {
     /// A loader of these weights, by id, with the time that each take to load.
-    pub fn new(library: Arc<Library>, weights: Arc<[WeightsSpec]>, loads: Arc<[Duration]>) -> Self {
-        emulated::use_exact_timers();
+    pub fn new(
+        clock: &Clock,
+        library: Arc<Library>,
+        weights: Arc<[WeightsSpec]>,
+        loads: Arc<[Duration]>,
+    ) -> Self {
+        use_exact_timers();
         EmulatedLoader {
+            clock: clock.clone(),
             library,
             weights,
             loads,
@@ -217,8 +224,12 @@ impl EmulatedLoader {
 }
 
 impl Loader for EmulatedLoader {
-    fn load(&mut self, weights: WeightsId, _: bool) -> Result<Box<dyn Operator>, OperatorError> {
-        let start = Instant::now();
+    fn load(
+        &mut self,
+        weights: WeightsId,
+        is_serving: bool,
+    ) -> Result<Box<dyn Operator>, OperatorError> {
+        let start = self.clock.now();
         let source = self.weights[weights.idx()].first();
         may_load(&source.worker, source.member)?;
         let really_runs = match source.needs_model(&self.library) {
@@ -231,15 +242,20 @@ impl Loader for EmulatedLoader {
             )?),
         };
         let operator = Box::new(Emulated {
+            clock: self.clock.clone(),
             source: source.clone(),
             really_runs,
         });
-        emulated::occupy(start, self.loads[weights.idx()]);
+        // Before the device serves nobody waits for it.
+        if is_serving {
+            self.clock.occupy(start, self.loads[weights.idx()]);
+        }
         Ok(operator)
     }
 }
 
 struct Emulated {
+    clock: Clock,
     source: Source,
     /// Of a type without a model.
     really_runs: Option<Box<dyn Operator>>,
@@ -247,7 +263,7 @@ struct Emulated {
 
 impl Operator for Emulated {
     fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let start = Instant::now();
+        let start = self.clock.now();
         let results = match &mut self.really_runs {
             Some(operator) => operator.run(variant, batch),
             None => {
@@ -258,7 +274,7 @@ impl Operator for Emulated {
         };
         let execution = &self.source.worker.execution;
         let times = execution.of_variant(VariantId(variant as u16));
-        emulated::occupy(start, times[batch.len() - 1]);
+        self.clock.occupy(start, times[batch.len() - 1]);
         results
     }
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Copier;
+use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::{Operator, Pass, Prepare};
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
@@ -17,7 +18,6 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
 use super::{DeviceAction, RanBatch, Reports, WorkerModules};
-use crate::clock::Clock;
 use crate::timer::{Alarm, Sleeper};
 
 /// A batch that the device has.
@@ -107,13 +107,13 @@ pub(super) struct Shared {
     pub(super) modules: WorkerModules,
     pub(super) state: Mutex<State>,
     /// A batch is to run.
-    pub(super) runs: Condvar,
+    pub(super) runs: Signal,
     /// Inputs are to be prepared.
-    pub(super) inputs: Condvar,
+    pub(super) inputs: Signal,
     /// Weights are to be read or given back.
-    pub(super) loads: Condvar,
+    pub(super) loads: Signal,
     /// Something is to be reported.
-    pub(super) reports: Condvar,
+    pub(super) reports: Signal,
     /// Those in memory.
     pub(super) weights: Mutex<IndexMap<WeightsId, Arc<Kept>, FxBuildHasher>>,
     /// Which variant of the operator of its weights each model is.
@@ -251,7 +251,7 @@ impl Shared {
     pub(super) fn stop(&self) {
         self.state.lock().stop = true;
         for changed in [&self.inputs, &self.runs, &self.loads, &self.reports] {
-            changed.notify_all();
+            changed.notify_one();
         }
     }
 
@@ -269,7 +269,7 @@ impl Shared {
     /// Waits for what a thread is to do next; `None` when there is nothing and the thread is to end.
     pub(super) fn wait<W>(
         &self,
-        changed: &Condvar,
+        changed: &Signal,
         is_over: impl Fn(&State) -> bool,
         mut take: impl FnMut(&mut State) -> Option<W>,
     ) -> Option<W> {

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use spillgate_backend::clock::{Signal, TestClock};
 use spillgate_backend::job::{Failure, Frame, FrameFormat};
 use spillgate_backend::operator::{Inputs, Outputs, Prepare};
 use spillgate_backend::value::Tensor;
@@ -14,7 +15,6 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
-use crate::clock::Clock;
 use crate::timer::TimerThread;
 
 const WORKER: WorkerId = WorkerId(0);
@@ -71,7 +71,9 @@ enum Kind {
 struct Stage {
     kinds: Vec<Kind>,
     seen: Mutex<Sender<Seen>>,
-    gate: Mutex<Receiver<()>>,
+    /// How many of those that wait at the gate may go on.
+    passes: Mutex<usize>,
+    opened: Signal,
 }
 
 impl Stage {
@@ -79,8 +81,18 @@ impl Stage {
         let _ = self.seen.lock().send(seen);
     }
 
+    /// Lets one that waits at the gate go on, now or later.
+    fn open(&self) {
+        *self.passes.lock() += 1;
+        self.opened.notify_one();
+    }
+
     fn wait(&self) {
-        let _ = self.gate.lock().recv();
+        let mut passes = self.passes.lock();
+        while *passes == 0 {
+            self.opened.wait(&mut passes);
+        }
+        *passes -= 1;
     }
 }
 
@@ -181,22 +193,20 @@ struct Bench {
     device: PlacedDevice,
     stage: Arc<Stage>,
     seen: Receiver<Seen>,
-    /// Lets what waits at the gate go on.
-    gate: Sender<()>,
-    clock: Clock,
+    clock: TestClock,
     _timers: TimerThread,
 }
 
 fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>, Arc<Stage>) {
     let (seen_tx, seen) = channel();
-    let (gate, gate_rx) = channel();
+    let clock = TestClock::default();
     let stage = Arc::new(Stage {
         kinds: kinds.to_vec(),
         seen: Mutex::new(seen_tx),
-        gate: Mutex::new(gate_rx),
+        passes: Mutex::new(0),
+        opened: Signal::new(&clock.clock()),
     });
-    let clock = Clock::start();
-    let timers = TimerThread::start(clock, "timer").unwrap();
+    let timers = TimerThread::start(&clock.clock(), "timer").unwrap();
     let pipeline = Arc::new(noop_pipeline(MS * 1000, &[&[0]], &[]));
     let modules = [(WORKER, (pipeline, ModuleId(1)))];
     let resident: Vec<WeightsId> = resident.iter().copied().map(WeightsId).collect();
@@ -212,12 +222,11 @@ fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>,
     let loader = FakeLoader(stage.clone());
     let loader: LoaderFactory = Box::new(move || Ok(Box::new(loader)));
     let upstream = Arc::new(Upstream(stage.clone()));
-    let device = PlacedDevice::start(config, clock, &timers, upstream, loader);
+    let device = PlacedDevice::start(config, &clock.clock(), &timers, upstream, loader);
     let bench = device.map(|device| Bench {
         device,
         stage: stage.clone(),
         seen,
-        gate,
         clock,
         _timers: timers,
     });
@@ -241,19 +250,7 @@ fn member() -> Member<Arc<Job>> {
         width: 0,
         height: 0,
     };
-    let request = Request {
-        id: RequestId(0),
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::MAX,
-        application: Default::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    };
+    let request = Request::new(RequestId(0), Timestamp::ZERO, Timestamp::MAX);
     Member {
         worker: WORKER,
         request,
@@ -370,7 +367,7 @@ fn a_slow_load_does_not_delay_a_batch_of_another_model() {
     bench.send(1, Work::Load(WeightsId(1)));
     bench.expect([Seen::Reads(1)]);
     serves(&bench, 2, 0);
-    bench.gate.send(()).unwrap();
+    bench.stage.open();
     bench.expect([Seen::Done(1, End::Ran)]);
 }
 
@@ -381,7 +378,7 @@ fn a_slow_batch_does_not_delay_a_load() {
     bench.expect([Seen::Runs(0, 1)]);
     bench.send(2, Work::Load(WeightsId(1)));
     bench.expect([Seen::Reads(1), Seen::Done(2, End::Ran)]);
-    bench.gate.send(()).unwrap();
+    bench.stage.open();
     bench.expect([Seen::Ran(1, vec![Ok(vec![])]), Seen::Done(1, End::Ran)]);
 }
 
@@ -401,8 +398,8 @@ fn a_batch_whose_window_passes_while_another_runs_is_refused() {
     bench.expect([Seen::Runs(0, 1)]);
     let now = bench.clock.now();
     assert_eq!(bench.send_in(2, infer(0, 1), now, now + MS * 5), []);
-    std::thread::sleep(MS * 10);
-    bench.gate.send(()).unwrap();
+    bench.clock.advance(MS * 10);
+    bench.stage.open();
     bench.expect([
         Seen::Done(2, End::Refused(RefusalCause::Late)),
         Seen::Ran(1, vec![Ok(vec![])]),
@@ -415,8 +412,10 @@ fn a_batch_does_not_start_before_its_window() {
     let bench = start(&[Kind::Sound], &[0]);
     let earliest = bench.clock.now() + MS * 30;
     assert_eq!(bench.send_in(1, infer(0, 1), earliest, Timestamp::MAX), []);
+    bench.clock.advance(MS * 30 - Duration::from_nanos(1));
+    assert!(bench.seen.try_recv().is_err());
+    bench.clock.advance_to(earliest);
     bench.expect([Seen::Runs(0, 1)]);
-    assert!(bench.clock.now() >= earliest);
 }
 
 #[test]
@@ -429,7 +428,7 @@ fn a_batch_of_a_model_that_is_not_there_is_refused() {
     bench.expect([Seen::Reads(1)]);
     let done = bench.send(3, infer(1, 1));
     assert_eq!(done, refused(3, RefusalCause::NotLoaded));
-    bench.gate.send(()).unwrap();
+    bench.stage.open();
     bench.expect([Seen::Done(2, End::Ran)]);
     serves(&bench, 4, 1);
 }
@@ -526,11 +525,15 @@ fn a_device_that_stops_reports_what_ran() {
     bench.send(1, infer(0, 1));
     bench.expect([Seen::Runs(0, 1)]);
     let Bench {
-        device, seen, gate, ..
+        device,
+        seen,
+        stage,
+        ..
     } = bench;
+    // Mostly once it stops; it reports the batch in either case.
     let opens = std::thread::spawn(move || {
         std::thread::sleep(MS * 50);
-        gate.send(()).unwrap();
+        stage.open();
     });
     assert!(device.stop(SOON));
     opens.join().unwrap();
@@ -552,10 +555,10 @@ fn stop_leaves_a_busy_device_behind_at_its_limit() {
         bench.send(1, work);
         bench.next();
         let began = std::time::Instant::now();
-        let Bench { device, gate, .. } = bench;
+        let Bench { device, stage, .. } = bench;
         assert!(!device.stop(MS * 30));
         assert!(began.elapsed() < SOON);
-        gate.send(()).unwrap();
+        stage.open();
     }
 }
 

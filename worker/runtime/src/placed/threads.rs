@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::{Failure, Ran};
 use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Pass};
 use spillgate_pipeline::action::{Around, Done, Ended};
@@ -20,7 +21,6 @@ use super::shared::{
     Batch, Executed, InputTask, Kept, LoadTask, Outcome, Prepared, Report, Shared, State,
 };
 use super::{Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
-use crate::clock::Clock;
 use crate::cores;
 use crate::device::panic_text;
 use crate::timer::TimerThread;
@@ -41,7 +41,7 @@ impl PlacedDevice {
     /// When the loader cannot be built, or one of those models cannot be loaded.
     pub fn start(
         config: PlacedConfig,
-        clock: Clock,
+        clock: &Clock,
         timers: &TimerThread,
         upstream: Arc<dyn Reports>,
         loader: LoaderFactory,
@@ -58,7 +58,7 @@ impl PlacedDevice {
         let shared = Arc::new(Shared {
             id,
             name: name.clone(),
-            clock,
+            clock: clock.clone(),
             modules,
             state: Mutex::new(State {
                 actions,
@@ -71,10 +71,10 @@ impl PlacedDevice {
                 stop: false,
                 busy: 3,
             }),
-            inputs: Condvar::new(),
-            runs: Condvar::new(),
-            loads: Condvar::new(),
-            reports: Condvar::new(),
+            inputs: Signal::new(clock),
+            runs: Signal::new(clock),
+            loads: Signal::new(clock),
+            reports: Signal::new(clock),
             weights: Mutex::default(),
             variants,
             copier: OnceLock::new(),
@@ -146,9 +146,9 @@ fn spawn(
     run: impl FnOnce(&Shared) + Send + 'static,
 ) -> JoinHandle<()> {
     let shared = shared.clone();
-    std::thread::Builder::new()
-        .name(name)
-        .spawn(move || {
+    let clock = shared.clock.clone();
+    clock
+        .spawn(name, move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| run(&shared)));
             if let Err(panic) = outcome {
                 let cause = panic_text(&*panic);

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ClientId, RequestId};
+use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::message::BatchShape;
-use spillgate_pipeline::schedule::Application;
 
 use super::*;
 
@@ -20,17 +19,12 @@ fn dispatcher(n: u32) -> Dispatcher {
 
 fn request(id: u64, member: u16) -> Request {
     Request {
-        id: RequestId(id),
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::ZERO + Duration::from_millis(100),
-        application: Application::default(),
-        client: ClientId::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
         member: MemberId(member),
-        variant: Default::default(),
-        background: false,
+        ..Request::new(
+            RequestId(id),
+            Timestamp::ZERO,
+            Timestamp::ZERO + Duration::from_millis(100),
+        )
     }
 }
 

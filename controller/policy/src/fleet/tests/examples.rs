@@ -197,17 +197,8 @@ fn a_request_without_an_slo_is_given_up_when_its_time_is_over() {
     let placement = Placement::new(PlacementName::Spillgate, config);
     let mut fleet = Fleet::new(placement, vec![worker(0, &[0])]);
     let request = |id, until| Request {
-        id: RequestId(id),
-        sent_at: at(0),
-        deadline: at(until),
-        application: Default::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
         background: true,
+        ..Request::new(RequestId(id), at(0), at(until))
     };
     let arrival = |(id, until)| Arrival {
         worker: WorkerId(0),

@@ -262,17 +262,9 @@ impl World {
                 let is_full = is_known && self.waiting(ask.worker, background) >= most;
                 self.stands[i] = Stands::Waiting;
                 let request = Request {
-                    id: self.id(i),
-                    sent_at: now,
-                    deadline: ask.deadline,
-                    application: Default::default(),
-                    client: Default::default(),
-                    decoding_us: 0,
-                    batch_most: 0,
-                    rank: 0,
                     member: MemberId(ask.member),
-                    variant: Default::default(),
                     background: ask.deadline == Timestamp::MAX,
+                    ..Request::new(self.id(i), now, ask.deadline)
                 };
                 let mut arrivals = vec![Arrival {
                     worker: ask.worker,

@@ -43,17 +43,8 @@ fn arrive_background(
     let arrival = |&id: &u64| Arrival {
         worker: WorkerId(1),
         request: Request {
-            id: RequestId(id),
-            sent_at: at(0),
-            deadline: at(until),
-            application: Application::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
-            member: Default::default(),
-            variant: Default::default(),
             background: true,
+            ..Request::new(RequestId(id), at(0), at(until))
         },
         payload: (),
     };

@@ -90,17 +90,8 @@ fn arrival(now: u64, id: u64, member: u16, deadline: u64) -> Arrival<()> {
     Arrival {
         worker: WorkerId(1),
         request: Request {
-            id: RequestId(id),
-            sent_at: at(now),
-            deadline: at(deadline),
-            application: Default::default(),
-            client: Default::default(),
-            decoding_us: 0,
-            batch_most: 0,
-            rank: 0,
             member: MemberId(member),
-            variant: Default::default(),
-            background: false,
+            ..Request::new(RequestId(id), at(now), at(deadline))
         },
         payload: (),
     }

@@ -13,19 +13,11 @@ fn us(n: u64) -> Timestamp {
 
 /// A request of a home.
 fn request(home: u16, number: u64) -> Request {
-    Request {
-        id: RequestId::at(GatewayId(home), Default::default(), number),
-        sent_at: us(0),
-        deadline: us(1_000_000),
-        application: Default::default(),
-        client: Default::default(),
-        decoding_us: 0,
-        batch_most: 0,
-        rank: 0,
-        member: Default::default(),
-        variant: Default::default(),
-        background: false,
-    }
+    Request::new(
+        RequestId::at(GatewayId(home), Default::default(), number),
+        us(0),
+        us(1_000_000),
+    )
 }
 
 /// What the device said since it was asked last.

@@ -32,8 +32,8 @@ fn inputs_are_prepared_while_another_batch_executes() {
     bench.expect([Seen::Prepares(0, 1), Seen::Runs(0, 1)]);
     bench.send(2, infer(0, 2));
     bench.expect([Seen::Prepares(0, 2)]);
-    bench.gate.send(()).unwrap();
-    bench.gate.send(()).unwrap();
+    bench.stage.open();
+    bench.stage.open();
     // The second executes beside the results of the first.
     let seen: Vec<Seen> = (0..5).map(|_| bench.next()).collect();
     let place = |of: Seen| seen.iter().position(|s| *s == of).expect("it happens");
@@ -73,10 +73,8 @@ fn a_batch_that_is_late_when_its_inputs_are_ready_is_refused() {
     let soon = bench.clock.now() + MS;
     bench.send_in(2, infer(0, 1), Timestamp::ZERO, soon);
     bench.expect([Seen::Prepares(0, 1)]);
-    while bench.clock.now() <= soon {
-        std::thread::yield_now();
-    }
-    bench.gate.send(()).unwrap();
+    bench.clock.advance(MS * 2);
+    bench.stage.open();
     let seen: Vec<Seen> = (0..3).map(|_| bench.next()).collect();
     let refused = Seen::Done(2, End::Refused(RefusalCause::Late));
     assert!(seen.contains(&refused), "{seen:?}");

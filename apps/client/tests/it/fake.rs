@@ -1,0 +1,4 @@
+//! Servers that answer as a test says.
+
+pub(crate) mod adaptive;
+pub(crate) mod server;

@@ -1,0 +1,21 @@
+//! The program and its server, in this process and as processes of their own.
+
+mod accuracy;
+mod adapting;
+mod admin;
+mod families;
+mod handoff;
+mod models;
+mod placed;
+mod policies;
+mod process;
+mod processes;
+mod reload;
+mod scaling;
+mod scenario;
+mod scheduling;
+mod security;
+mod serving;
+mod sets;
+mod simulated;
+mod support;

@@ -1,0 +1,9 @@
+//! Sets of processes that are started one by one, as on several machines: real processes of the program, real sockets; the
+//! devices are emulated.
+
+mod addresses;
+mod attacks;
+mod certificates;
+mod misfits;
+mod set;
+mod tls;

@@ -1,0 +1,4 @@
+//! Links between processes, and what travels on them.
+
+mod links;
+mod wire;

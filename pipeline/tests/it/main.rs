@@ -1,0 +1,6 @@
+//! What the crate promises to others.
+
+mod compile;
+mod distribution;
+mod profiles;
+mod session;

@@ -1,0 +1,4 @@
+//! What the crate promises to others.
+
+mod cold;
+mod orloj;
