@@ -1,5 +1,7 @@
 //! `spillgate simulate` of many models on few devices, as users run it: of scenarios, and of pipelines.
 
+mod published;
+
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -439,84 +441,6 @@ fn what_is_wrong_with_models_is_said() {
     ] {
         assert_eq!(usage(args), (code, error.to_owned()), "{args:?}");
     }
-}
-
-/// Shares in time of the other program, which has `edf` for what is `lru` here.
-fn found(folder: &Path) -> Vec<(String, String, f64)> {
-    let text = std::fs::read_to_string(folder.join("figures.csv")).unwrap();
-    let rows = text.lines().skip(1).filter_map(|line| {
-        let cells: Vec<&str> = line.split(',').collect();
-        let placement = match cells[1] {
-            "clockwork" => "clockwork",
-            "fixed" => "clockwork-fixed",
-            "edf" => "lru",
-            _ => return None,
-        };
-        Some((
-            cells[0].to_owned(),
-            placement.to_owned(),
-            cells[4].parse().unwrap(),
-        ))
-    });
-    rows.collect()
-}
-
-/// `SPILLGATE_VECTORS=FOLDER cargo test -p spillgate --test it scenario:: -- --nocapture`: the published placements on the scenarios of an independent
-/// program, which do not belong to this project. The folder has `clockwork/`; the test does nothing where none is named.
-#[test]
-fn published_placements_do_as_an_independent_program_found() {
-    let Ok(folder) = std::env::var("SPILLGATE_VECTORS") else {
-        println!("SPILLGATE_VECTORS names no folder of scenarios: nothing is compared");
-        return;
-    };
-    let folder = Path::new(&folder).join("clockwork");
-    let told = |scenario: &Path, arguments: &[&str]| {
-        let scenario = ["--scenario", scenario.to_str().unwrap()];
-        let run = simulate(&[&scenario[..], arguments].concat());
-        assert!(
-            run.status.success(),
-            "{}",
-            String::from_utf8_lossy(&run.stderr)
-        );
-        String::from_utf8(run.stdout).unwrap()
-    };
-    // Whole small runs, action by action.
-    for trace in ["trace-1.public", "trace-2.public"] {
-        let scenario = folder.join(trace);
-        let file = std::env::temp_dir().join(format!("spillgate-{trace}-{}", std::process::id()));
-        let path = file.to_str().unwrap();
-        told(&scenario, &["--placement", "clockwork", "--actions", path]);
-        let ours = std::fs::read_to_string(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
-        let theirs = std::fs::read_to_string(scenario.join("actions.clockwork.csv")).unwrap();
-        // Actions of one moment come in any order.
-        let sorted = |text: &str| {
-            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            lines
-        };
-        assert_eq!(sorted(&ours), sorted(&theirs), "{trace}");
-    }
-    let mut n_compared = 0;
-    for (scenario, placement, share) in found(&folder) {
-        // Of closed loops the rate counts, not the share of what was asked for.
-        if scenario == "closed-1" || scenario == "isolate-1" {
-            continue;
-        }
-        let path = folder.join("scenarios").join(&scenario);
-        let text = told(&path, &["--placement", &placement, "--json"]);
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let ours = json["runs"][0]["share"].as_f64().unwrap();
-        println!("{scenario} {placement}: {ours:.4}, found {share:.4}");
-        let most = if scenario == "hot-1" || scenario == "zipf-1" {
-            0.002
-        } else {
-            0.01
-        };
-        assert!((ours - share).abs() <= most, "{scenario} {placement}");
-        n_compared += 1;
-    }
-    assert_eq!(n_compared, 30, "ten scenarios, three placements");
 }
 
 /// The report of two cameras whose links have that rate, with frames of 250 kbit.
