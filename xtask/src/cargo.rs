@@ -26,7 +26,7 @@ pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
     slowest::run(workspace, &args, |_| {})
 }
 
-/// The tests themselves. One that fails keeps those of other crates from nothing.
+/// The tests themselves. A failure keeps no other crate's tests from running.
 pub(crate) fn test_command(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
