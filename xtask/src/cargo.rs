@@ -16,6 +16,9 @@ use crate::slowest;
 /// Tests that print nothing for this long hang.
 pub(crate) const SILENCE: Duration = Duration::from_secs(20 * 60);
 
+/// What test programs read the number of their threads from.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// `cargo xtask test`: the test command of the README.
 pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
     setup::run(workspace)?;
@@ -30,6 +33,11 @@ pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
 pub(crate) fn test_command(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    // Tests of real processes mostly wait, so two at a time for each core.
+    if std::env::var_os(TEST_THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cargo.env(TEST_THREADS, (2 * cores).to_string());
+    }
     cargo
 }
 

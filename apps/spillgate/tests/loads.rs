@@ -76,6 +76,7 @@ fn check(of: &str, said: &[u64]) {
     assert!(growth <= GROWTH_MAX, "{growth} KiB more {of}");
 }
 
+// Over five seconds: 10,000 loads of models.
 #[test]
 fn memory_does_not_grow_over_loads_and_unloads() {
     let loads = std::env::var("SPILLGATE_LOADS").map_or(LOADS, |n| n.parse().expect("a number"));

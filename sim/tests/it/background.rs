@@ -127,6 +127,7 @@ fn check(shape: &Shape, policy: DropPolicyName, gateways: usize, load: f64) {
     assert!(background.completed > 0, "{said}");
 }
 
+// Over five seconds: eight simulated loads, each with and without the client.
 #[test]
 fn ordinary_clients_lose_nothing_at_a_usual_load() {
     for shape in [Shape::batches(), Shape::long()] {
@@ -138,6 +139,7 @@ fn ordinary_clients_lose_nothing_at_a_usual_load() {
     }
 }
 
+// Over five seconds: eight simulated loads, each with and without the client.
 #[test]
 fn ordinary_clients_lose_nothing_under_overload() {
     for shape in [Shape::batches(), Shape::long()] {

@@ -152,6 +152,7 @@ fn a_client_alone_changes_nothing() {
     assert_eq!(hashes[0], hashes[1]);
 }
 
+// Over five seconds: four simulated runs with 10,000 clients.
 #[test]
 fn ten_thousand_clients_share() {
     let mut many = SimClient::new("many", 0.3);

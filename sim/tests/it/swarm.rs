@@ -7,6 +7,7 @@ use spillgate_sim::swarm::{Breach, check};
 /// Seeds in which a bug must show.
 const SEEDS: u64 = 100;
 
+// Over five seconds: 30 simulated clusters.
 #[test]
 fn clusters_hold_under_drawn_faults() {
     for seed in 0..30 {
@@ -36,6 +37,7 @@ fn equal_seeds_give_equal_runs() {
 }
 
 /// Without this a green swarm would show nothing.
+// Over five seconds: up to 100 simulated clusters for each bug.
 #[test]
 fn the_swarm_finds_bugs_on_purpose() {
     for (bug, invariant) in [

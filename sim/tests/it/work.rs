@@ -94,6 +94,7 @@ fn ended(report: &Report) -> u64 {
     report.good + report.late + report.dropped + report.failed
 }
 
+// Over five seconds: 27 simulated runs for each scheduler.
 #[test]
 fn every_scheduler_keeps_the_invariants_under_faults() {
     for schedule in ScheduleName::ALL {

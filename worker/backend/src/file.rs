@@ -141,6 +141,7 @@ mod tests {
         assert!(matches!(error, FileError::Folder), "{error}");
     }
 
+    // Over five seconds: a pipe is given up after 5 s.
     #[test]
     fn a_pipe_is_read_to_its_end_and_one_that_nobody_writes_is_an_error() {
         let path = std::env::temp_dir().join(format!("spillgate-fifo-{}", std::process::id()));

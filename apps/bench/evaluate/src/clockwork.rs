@@ -213,6 +213,7 @@ mod tests {
     use super::*;
 
     /// `cases` fails where a placement exceeds the bound.
+    // Over five seconds: each section is simulated under each placement.
     #[test]
     fn no_placement_exceeds_the_bound_in_any_section() {
         let csv = "family,model,input_kb,output_kb,weights_mb,transfer_ms,b1,b2,b4,b8,b16\n\

@@ -147,6 +147,7 @@ mod tests {
     use super::*;
 
     /// The smallest grid, generated traces: every pipeline file compiles, sections run and say what they are.
+    // Over five seconds: 87 simulated runs.
     #[test]
     fn sections_run_on_generated_traces() {
         let grid = Grid::new(None, 24, true).unwrap();

@@ -142,6 +142,7 @@ async fn on_a_narrow_link_frames_become_smaller_and_say_when_they_were_sent() {
     assert!(sides.last() < Some(&640), "{sides:?}");
 }
 
+// Over five seconds: a stream of 5 s, in which the link stands still for 2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_that_stands_still_delays_frames_and_then_goes_on() {
     let trace = File::new("stall.csv", "second,mbps\n0,50\n1,0\n3,50\n30,50\n");

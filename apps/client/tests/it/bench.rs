@@ -166,6 +166,7 @@ async fn payloads_take_turns_and_applications_are_told_apart() {
 }
 
 /// The numbers are written all the same.
+// Over five seconds: two runs of 3 s, each of which waits for answers for a while after its last request.
 #[test]
 fn a_server_that_goes_away_is_an_error() {
     let runtime = || tokio::runtime::Runtime::new().unwrap();

@@ -214,6 +214,7 @@ async fn frames_leave_on_schedule_though_nothing_is_answered() {
     assert_each_once(&lines, 1, 40);
 }
 
+// Over five seconds: answers that take longer than a client with an SLO would wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_without_an_slo_are_waited_for_as_long_as_they_may_take() {
     let slow: Behaviour = |_| Answer::Slow;

@@ -412,6 +412,7 @@ fn the_first_load_is_known_from_the_check_at_the_start() {
     assert_eq!(load_ms(), at_start);
 }
 
+// Over five seconds: processes with models start, and measure two architectures.
 #[test]
 fn gateways_and_workers_of_several_processes_agree_on_members() {
     let folder = Folder::new("up", "default_model: a");
@@ -428,6 +429,7 @@ fn gateways_and_workers_of_several_processes_agree_on_members() {
     }
 }
 
+// Over five seconds: processes with models start, and one of them once more.
 #[test]
 fn under_a_placement_each_model_is_at_one_of_several_processes() {
     const MEMBERS: u64 = 8;
@@ -486,6 +488,7 @@ fn under_a_placement_each_model_is_at_one_of_several_processes() {
     ask_all();
 }
 
+// Over five seconds: 3600 files are linked and read.
 #[test]
 fn thousands_of_members_are_served_in_seconds() {
     const MEMBERS: usize = 3600;
@@ -509,6 +512,7 @@ fn thousands_of_members_are_served_in_seconds() {
     assert!(status.message().contains("light: cam-0"), "{status}");
 }
 
+// Over five seconds: 16 architectures are loaded and measured.
 #[test]
 fn a_member_that_is_asked_for_first_is_checked_first() {
     const MEMBERS: usize = 16;

@@ -172,6 +172,7 @@ fn what_serve_would_refuse_validate_finds() {
     assert_eq!(output.status.signal(), None);
 }
 
+// Over five seconds: the detector is measured before the changed file is loaded.
 #[test]
 fn a_file_that_changed_after_its_check_is_not_loaded() {
     let folder = Folder::new();

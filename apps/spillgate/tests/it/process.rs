@@ -271,6 +271,7 @@ fn a_start_is_live_says_how_far_it_is_and_can_be_ended() {
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
+// Over five seconds: a pipe is given up after 5 s.
 #[test]
 fn a_pipe_that_nobody_writes_and_a_device_without_end_are_errors() {
     let folder = Folder::new();
@@ -345,6 +346,7 @@ fn what_the_environment_turns_off_is_off() {
     assert_eq!(process.ended().code(), Some(0));
 }
 
+// Over five seconds: the program starts 14 times, and each start initialises libtorch.
 #[test]
 fn flags_outside_of_their_range_are_usage_errors_also_by_environment() {
     let folder = Folder::new();

@@ -8,12 +8,13 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::support::machine::Machine;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,29 +36,9 @@ emulated:
   b: { \"-\": { alpha: 19ms, beta: 1ms, max: 1 } }
 ";
 
-/// Most sets of processes share the machine with another one; the test that counts what a busy set has in time does not.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// The right to run a set.
-#[expect(dead_code, reason = "it is held, not read")]
-enum Place {
-    Shared(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
-}
-
-impl Place {
-    fn shared() -> Self {
-        Place::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn alone() -> Self {
-        Place::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// `spillgate up` with its processes.
 struct Up {
-    _place: Place,
+    _machine: Machine,
     folder: PathBuf,
     process: Child,
     lines: Receiver<String>,
@@ -69,10 +50,10 @@ struct Up {
 
 impl Up {
     fn start(name: &str, flags: &[&str]) -> Self {
-        Self::start_in(Place::shared(), name, flags)
+        Self::start_in(Machine::shared(), name, flags)
     }
 
-    fn start_in(place: Place, name: &str, flags: &[&str]) -> Self {
+    fn start_in(machine: Machine, name: &str, flags: &[&str]) -> Self {
         let folder = format!("spillgate-up-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         let _ = std::fs::remove_dir_all(&folder);
@@ -97,7 +78,7 @@ impl Up {
             }
         });
         let mut up = Up {
-            _place: place,
+            _machine: machine,
             folder,
             process,
             lines,
@@ -221,9 +202,10 @@ fn send(pid: Pid, signal: Signal) {
     kill(pid, signal).unwrap();
 }
 
+// Over five seconds: it waits for other sets to end; overload for 9 s, of which six settled seconds count.
 #[test]
 fn overload_leaves_the_capacity_in_time() {
-    let up = Up::start_in(Place::alone(), "overload", &[]);
+    let up = Up::start_in(Machine::alone(), "overload", &[]);
     // Two modules of 20 ms hold 50 requests a second.
     let report = up.bench(0, 100, 9, || {});
     report.accounts_for_all();
@@ -232,6 +214,7 @@ fn overload_leaves_the_capacity_in_time() {
     assert!(good >= 40.0, "{good} a second: {report:?}");
 }
 
+// Over five seconds: load for 9 and 3 s; the worker is started again and dialled.
 #[test]
 fn what_a_killed_worker_had_is_served_by_another() {
     let mut up = Up::start("killed", &["--gateways", "2", "--workers", "a=2,b=2"]);
@@ -263,6 +246,7 @@ fn a_worker_that_is_silent_for_2_s_costs_little() {
     assert!(last >= 18, "{report:?}");
 }
 
+// Over five seconds: load for 9 s, in which the controller is started again.
 #[test]
 fn requests_go_on_while_the_controller_is_away() {
     let mut up = Up::start("controller", &["--workers", "a=2,b=2"]);
@@ -272,6 +256,7 @@ fn requests_go_on_while_the_controller_is_away() {
     up.waits_for("controller: ready");
 }
 
+// Over five seconds: load for 12 s, in which the controller sleeps for 4 s: all give it up.
 #[test]
 fn a_controller_that_wakes_up_late_takes_no_worker_away() {
     let up = Up::start("late", &["--workers", "a=2,b=2"]);
@@ -285,6 +270,7 @@ fn a_controller_that_wakes_up_late_takes_no_worker_away() {
     report.completes(0.97);
 }
 
+// Over five seconds: load for 9 and 3 s; a gateway that died is started again and dialled.
 #[test]
 fn a_gateway_that_dies_costs_its_own_requests_only() {
     let mut up = Up::start("gateway", &["--gateways", "2", "--workers", "a=2,b=2"]);
@@ -295,9 +281,10 @@ fn a_gateway_that_dies_costs_its_own_requests_only() {
     up.bench(1, 20, 3, || {}).completes(0.95);
 }
 
+// Over five seconds: it waits for other sets to end; load for 12 s, of which the shares are averages.
 #[test]
 fn shares_of_clients_hold_over_two_gateways() {
-    let up = Up::start_in(Place::alone(), "shares", &["--gateways", "2"]);
+    let up = Up::start_in(Machine::alone(), "shares", &["--gateways", "2"]);
     // Of 50 a second the polite client asks for less than half; the greedy one asks each gateway for twice as much as there is.
     let mut greedy = [0, 1].map(|gateway| up.begin_as("greedy", gateway, 100, 12));
     let mut polite = up.begin_as("polite", 1, 15, 12);
@@ -309,6 +296,7 @@ fn shares_of_clients_hold_over_two_gateways() {
     assert!(completed > 40 * 12, "{completed}: {greedy:?}");
 }
 
+// Over five seconds: load for 20 s, in which five processes are restarted one after the other.
 #[test]
 fn a_rolling_restart_loses_no_request() {
     let mut up = Up::start("rolling", &["--workers", "a=2,b=2"]);
@@ -345,6 +333,7 @@ fn asked(admin: &str) -> Value {
     serde_json::from_str(body).unwrap()
 }
 
+// Over five seconds: load for 6 s, a process that is suspected and then lost, and its backoff until it is met again.
 #[test]
 fn status_shows_what_each_process_does() {
     let mut up = Up::start("status", &["--workers", "a=2"]);
@@ -399,6 +388,7 @@ fn status_shows_what_each_process_does() {
     assert!(said.contains("no process answers on 127.0.0.1:1"), "{said}");
 }
 
+// Over five seconds: four processes restart one after the other, each once the one before it is ready.
 #[test]
 fn a_hang_up_restarts_one_process_after_the_other() {
     let mut up = Up::start("hang-up", &[]);
@@ -425,6 +415,7 @@ fn is_gone(pid: Pid) -> bool {
     stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
+// Over five seconds: two sets of five processes start; the children of one that was killed find out by themselves.
 #[test]
 fn processes_end_with_the_one_that_started_them() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {

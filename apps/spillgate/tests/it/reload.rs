@@ -271,6 +271,7 @@ async fn a_stream_of_a_pipeline_that_is_gone_ends() {
     );
 }
 
+// Over five seconds: 12 reloads, and the end of what served before.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_reloads_keep_no_memory_and_no_thread() {
     let server = Server::start("many").await;

@@ -349,6 +349,7 @@ fn models_of_a_family_are_as_large_as_their_files() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), error);
 }
 
+// Over five seconds: the program starts for each wrong flag, and each start initialises libtorch.
 #[test]
 fn what_is_wrong_with_models_is_said() {
     let file = pipeline("wrong");

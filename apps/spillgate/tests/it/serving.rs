@@ -250,6 +250,30 @@ async fn a_stream_that_is_cut_frees_its_work() {
     server.stop().await;
 }
 
+/// Also the frame that is being accepted at that moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_while_frames_come_frees_its_work() {
+    let server = TestServer::start(&[TWO_STAGES]).await;
+    for cut in 0..100 {
+        let (ask, replies) = open_stream(&server, pb::StreamOpen::default()).await;
+        let feeding = tokio::spawn(async move {
+            let mut n = 0;
+            while ask.send(Ask::Frame(frame(n, b"x"))).await.is_ok() {
+                n += 1;
+            }
+        });
+        for _ in 0..cut {
+            tokio::task::yield_now().await;
+        }
+        drop(replies);
+        feeding.abort();
+        server
+            .until("the work is freed", |s| s.in_flight() == 0)
+            .await;
+    }
+    server.stop().await;
+}
+
 /// All results of a stream.
 async fn results(mut replies: tonic::Streaming<pb::StreamResponse>) -> Vec<pb::Result> {
     let mut results = Vec::new();

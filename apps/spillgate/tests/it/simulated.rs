@@ -85,6 +85,7 @@ fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
 }
 
 /// At 4 ms a request, deciding and everything around it must not cost what the simulator does not know of.
+// Over five seconds: six live runs of 1500 requests in virtual time, each of which settles the whole server.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_requests_are_served_as_the_simulator_says() {
     for name in [ScheduleName::Goodput, ScheduleName::Orloj] {

@@ -6,6 +6,7 @@ pub(crate) mod daylight;
 
 pub(crate) mod archive;
 pub(crate) mod chain;
+pub(crate) mod machine;
 pub(crate) mod submission;
 
 use std::path::PathBuf;

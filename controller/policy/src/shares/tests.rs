@@ -66,6 +66,7 @@ fn seven_cameras_beside_a_fast_one_are_served_as_if_alone() {
     assert!(polite >= 0.85 && total >= 0.99);
 }
 
+// Over five seconds: six loads of 120 simulated seconds at 2500 requests a second, for each seed.
 #[test]
 fn clients_that_all_want_more_than_their_share_get_the_same() {
     for (n, rate) in [(10, 10.0), (100, 1.0)] {

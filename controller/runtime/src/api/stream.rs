@@ -62,35 +62,74 @@ pub(crate) struct Results {
     /// For `in_order`: the next frame to answer, and answers that came before their turn. They keep their places.
     turn: Option<(u64, BTreeMap<u64, Answer>)>,
     ready: VecDeque<Answer>,
-    open: Arc<OpenFrames>,
+    open: Arc<OpenFrames<Accepted>>,
     /// Of a stream that adapts.
     told: Option<(Arc<Told>, Arc<PipelineHost>)>,
 }
 
-/// The stream's frames in flight. When the client goes away, they are cancelled.
-#[derive(Default)]
-struct OpenFrames {
-    frames: Mutex<IndexMap<u64, Option<Accepted>, FxBuildHasher>>,
+/// The stream's frames in flight. When the client leaves, they are cancelled, and so is one that is accepted just then.
+struct OpenFrames<A> {
+    inner: Mutex<Frames<A>>,
+}
+
+struct Frames<A> {
+    /// By sequence; what was accepted for each, once it is.
+    open: IndexMap<u64, Option<A>, FxBuildHasher>,
+    client_left: bool,
 }
 
 /// A request where it was accepted.
 type Accepted = (Arc<PipelineHost>, RequestId);
 
-impl OpenFrames {
-    fn accepted(&self) -> Vec<Accepted> {
-        self.frames.lock().values().flatten().cloned().collect()
+impl<A: Clone> OpenFrames<A> {
+    fn new() -> Self {
+        let inner = Frames {
+            open: IndexMap::default(),
+            client_left: false,
+        };
+        OpenFrames {
+            inner: Mutex::new(inner),
+        }
     }
 
-    fn cancel(&self) {
-        for (host, id) in self.accepted() {
-            host.cancel(id);
+    fn len(&self) -> usize {
+        self.inner.lock().open.len()
+    }
+
+    fn begin(&self, sequence: u64) {
+        self.inner.lock().open.insert(sequence, None);
+    }
+
+    /// Notes what was accepted. Whether it is to be cancelled, because the client has left meanwhile.
+    #[must_use]
+    fn accept(&self, sequence: u64, accepted: A) -> bool {
+        let mut inner = self.inner.lock();
+        if let Some(open) = inner.open.get_mut(&sequence) {
+            *open = Some(accepted);
         }
+        inner.client_left
+    }
+
+    fn end(&self, sequence: u64) {
+        self.inner.lock().open.swap_remove(&sequence);
+    }
+
+    fn accepted(&self) -> Vec<A> {
+        self.inner.lock().open.values().flatten().cloned().collect()
+    }
+
+    /// The client leaves; what is to be cancelled.
+    fn leave(&self) -> Vec<A> {
+        self.inner.lock().client_left = true;
+        self.accepted()
     }
 }
 
 impl Drop for Results {
     fn drop(&mut self) {
-        self.open.cancel();
+        for (host, id) in self.open.leave() {
+            host.cancel(id);
+        }
     }
 }
 
@@ -134,7 +173,7 @@ pub(super) async fn serve(
         let listening = link.listen(&host, shared.camera());
         (link, listening)
     });
-    let open_frames = Arc::new(OpenFrames::default());
+    let open_frames = Arc::new(OpenFrames::new());
     let reader = Reader {
         api,
         generation,
@@ -171,7 +210,7 @@ struct Reader {
     shared: Shared,
     latest_only: bool,
     in_flight_max: usize,
-    open: Arc<OpenFrames>,
+    open: Arc<OpenFrames<Accepted>>,
     places: Arc<Semaphore>,
     call: Arc<Call>,
     /// Of a stream that adapts.
@@ -280,7 +319,7 @@ impl Reader {
             let came = (self.host.now(), self.call.message_took());
             link.came(came, &frame, slo)
         });
-        if self.open.frames.lock().len() >= self.in_flight_max {
+        if self.open.len() >= self.in_flight_max {
             let limit = self.in_flight_max;
             let refusal = Refusal::StreamFull { limit };
             self.host.note_refused(refusal.label());
@@ -292,14 +331,14 @@ impl Reader {
         let on_end: OnEnd = Box::new({
             let (answering, open) = (answering.clone(), self.open.clone());
             move |record| {
-                open.frames.lock().swap_remove(&sequence);
+                open.end(sequence);
                 if let Some(answering) = answering.lock().take() {
                     answering.say(Said::Ended(record));
                 }
             }
         });
         let refuse = |said: Said| {
-            self.open.frames.lock().swap_remove(&sequence);
+            self.open.end(sequence);
             if let Some(answering) = answering.lock().take() {
                 answering.say(said);
             }
@@ -310,7 +349,7 @@ impl Reader {
         } else {
             Vec::new()
         };
-        self.open.frames.lock().insert(sequence, None);
+        self.open.begin(sequence);
         let asked = Asked {
             timeout: None,
             sent_at,
@@ -326,17 +365,13 @@ impl Reader {
             }
             Err(refusal) => refuse(Said::refused(number, &refusal)),
             Ok(id) => {
-                if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
-                    *open = Some((host.clone(), id));
+                if self.open.accept(sequence, (host.clone(), id)) {
+                    host.cancel(id);
                 }
                 for (host, id) in older {
                     host.supersede(id);
                 }
             }
-        }
-        if self.tx.is_closed() {
-            // The client went away between the last look and now.
-            self.open.cancel();
         }
         ControlFlow::Continue(())
     }
@@ -398,5 +433,22 @@ impl Stream for Results {
                 Some(answer) => self.queue(answer),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_before_its_client_leaves_or_just_then_is_cancelled() {
+        let open = OpenFrames::new();
+        open.begin(0);
+        assert!(!open.accept(0, "before"));
+        open.begin(1);
+        assert_eq!(open.leave(), ["before"]);
+        assert!(open.accept(1, "just then"));
+        open.end(0);
+        assert_eq!(open.accepted(), ["just then"]);
     }
 }

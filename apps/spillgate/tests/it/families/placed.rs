@@ -16,11 +16,13 @@ fn padded(bytes: Vec<u8>, by: usize) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
+// Over five seconds: an architecture is measured, and nine models are loaded time and again.
 #[test]
 fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
     share_the_memory_of_two("spillgate", "more memory than any device has");
 }
 
+// Over five seconds: an architecture is measured, and nine models are loaded time and again.
 #[test]
 fn members_whose_batches_brokers_form_do_so_too() {
     share_the_memory_of_two("brokers", "more memory than its device has");
@@ -245,6 +247,7 @@ fn a_model_with_other_names_of_its_classes_is_another_one() {
     assert_eq!(served.did(&admin).loads, 0);
 }
 
+// Over five seconds: 3600 files are written and read.
 #[test]
 fn thousands_of_equal_copies_are_one_model() {
     const MEMBERS: usize = 3600;

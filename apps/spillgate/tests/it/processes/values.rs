@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
-use super::{PATIENCE, Place, Report};
+use super::{PATIENCE, Report};
+use crate::support::machine::Machine;
 
 /// Both modules take the frame. The answer contains what `a` passes on; nothing uses what `b` does.
 const PIPELINE: &str = "
@@ -24,7 +25,7 @@ outputs: { payload: $a.payload }
 
 /// A gateway, a controller, and a process with both workers.
 struct Trio {
-    _place: Place,
+    _machine: Machine,
     folder: PathBuf,
     /// The ports of the processes, bound without listening: the system gives them to nobody else.
     ports: Vec<TcpSocket>,
@@ -42,7 +43,7 @@ impl Trio {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let mut trio = Trio {
-            _place: Place::shared(),
+            _machine: Machine::shared(),
             folder,
             ports: Vec::new(),
             children: Vec::new(),
@@ -212,6 +213,7 @@ fn a_frame_goes_once_to_a_process_with_two_modules_and_is_not_kept_when_its_requ
     );
 }
 
+// Over five seconds: three processes start, and load for 4 s.
 #[test]
 fn what_is_given_up_for_room_is_sent_again_and_served() {
     // `a` runs ahead of `b`: the frames of the requests that wait for `b` at the gateway exceed what may be kept, which is 4 MiB. All of
@@ -224,6 +226,7 @@ fn what_is_given_up_for_room_is_sent_again_and_served() {
     trio.keeps_nothing();
 }
 
+// Over five seconds: three processes start, and load for 3 and 1 s.
 #[test]
 fn a_request_that_finds_no_room_at_a_worker_is_dropped_and_the_process_serves_on() {
     const BYTES: u32 = 6_000_000;

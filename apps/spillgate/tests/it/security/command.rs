@@ -74,6 +74,7 @@ impl Drop for Serving {
     }
 }
 
+// Over five seconds: the program starts for each file, and each start initialises libtorch.
 #[test]
 fn files_that_cannot_be_used_are_errors_that_say_which_and_why() {
     let files = Files::new("errors");

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 
 use super::set::{Set, refused};
 
+// Over five seconds: four processes start, and load for 3 s.
 #[test]
 fn processes_find_each_other_by_addresses_in_the_environment() {
     let mut set = Set::new("addresses");
@@ -74,6 +75,7 @@ fn wrong_addresses_are_named_with_their_flag() {
     assert!(said.contains("--topology <FILE>"), "{said}");
 }
 
+// Over five seconds: five processes start and stop.
 #[test]
 fn what_the_environment_says_of_another_set_does_not_reach_the_processes_of_up() {
     let mut set = Set::new("environment");

@@ -33,6 +33,7 @@ fn status_shows(admin: &str, what: &str) {
     }
 }
 
+// Over five seconds: four processes start, and load for 5 s.
 #[test]
 fn a_worker_with_another_pipeline_is_named_on_both_sides() {
     let mut set = Set::new("pipeline");
@@ -51,6 +52,7 @@ fn a_worker_with_another_pipeline_is_named_on_both_sides() {
     report.completes_all();
 }
 
+// Over five seconds: three processes start, look up a name that does not exist, and load for 3 s.
 #[test]
 fn an_address_that_cannot_be_looked_up_is_named() {
     let mut set = Set::new("lookup");
@@ -66,6 +68,7 @@ fn an_address_that_cannot_be_looked_up_is_named() {
     set.bench(20, 3, |_| ()).completes_all();
 }
 
+// Over five seconds: two processes start, and load for 2 s.
 #[test]
 fn a_module_without_workers_is_named_by_the_gateway() {
     let mut set = Set::new("without");

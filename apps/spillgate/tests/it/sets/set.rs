@@ -5,13 +5,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::net::TcpSocket;
+
+use crate::support::machine::Machine;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,13 +40,10 @@ pub(crate) const PROCESSES: [(&str, &str); 4] = [
     ("gateway-0", "gateway"),
 ];
 
-/// One set of processes at a time: the tests count what is in time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 type Lines = Arc<Mutex<Vec<String>>>;
 
 pub(crate) struct Set {
-    _alone: MutexGuard<'static, ()>,
+    _machine: Machine,
     folder: PathBuf,
     /// The ports of the processes, bound without listening: the system gives them to nobody else.
     ports: Vec<TcpSocket>,
@@ -56,13 +55,21 @@ pub(crate) struct Set {
 impl Set {
     /// Processes that are not started yet.
     pub(crate) fn new(name: &str) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::on(Machine::shared(), name)
+    }
+
+    /// The same where no other set runs.
+    pub(crate) fn alone(name: &str) -> Self {
+        Self::on(Machine::alone(), name)
+    }
+
+    fn on(machine: Machine, name: &str) -> Self {
         let folder = format!("spillgate-set-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let mut set = Set {
-            _alone: alone,
+            _machine: machine,
             folder,
             ports: Vec::new(),
             addresses: BTreeMap::new(),

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use super::certificates::Authority;
 use super::set::{self, Set, refused};
 
+// Over five seconds: load for 6 and 2 s, and five starts of processes.
 #[test]
 fn a_set_with_certificates_serves_and_takes_new_ones_while_it_does() {
     let authority = Authority::new("serves");
@@ -46,6 +47,7 @@ fn a_set_with_certificates_serves_and_takes_new_ones_while_it_does() {
     set.bench(20, 2, |_| {}).completes_all();
 }
 
+// Over five seconds: load for 20 s, in which five processes start and are refused one after the other.
 #[test]
 fn what_does_not_belong_to_the_set_is_refused_by_both_sides_and_harms_nobody() {
     let (authority, stranger) = (Authority::new("belongs"), Authority::new("stranger"));

@@ -73,6 +73,7 @@ fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration)
     ran(&world, &all, n)
 }
 
+// Over five seconds: 24 simulated runs.
 #[test]
 fn others_lose_little_beside_a_greedy_client_without_an_slo() {
     for name in PlacementName::ALL {

@@ -89,6 +89,7 @@ proptest! {
         run(1e-4, Timestamp::ZERO, ops);
     }
 
+    // Over five seconds: 256 drawn cases, in which each operation is compared with a search through all.
     #[test]
     fn it_is_safe_after_days_of_uptime_and_for_any_delay(
         days in 0..400u64,
