@@ -6,6 +6,10 @@ const NAME_LEN_MAX: usize = 64;
 /// Most wrong letters of a typo.
 const DISTANCE_MAX: usize = 3;
 
+/// Most letters that are compared for one name, of all candidates together: a client may send wrong names as often as it likes, and
+/// this takes less than a millisecond.
+const LETTERS_MAX: usize = 1 << 16;
+
 /// Most names that a problem carries; a message shows one less and says that there are more.
 pub(crate) const KNOWN_MAX: usize = 25;
 
@@ -18,7 +22,8 @@ pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String>
         .collect()
 }
 
-/// The candidate nearest to `name`, if it is near enough to be a typo; of equally near ones the first.
+/// The candidate nearest to `name`, if it is near enough to be a typo; of equally near ones the first. Of very many candidates
+/// only the first are looked at.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -29,10 +34,20 @@ pub(crate) fn nearest<'a>(
     }
     // A typo has at most a third of its letters wrong, and three of a long name. More is another word.
     let distance_max = (name.len() / 3).clamp(1, DISTANCE_MAX);
+    let mut left = LETTERS_MAX;
     candidates
         .into_iter()
-        .filter_map(|candidate| {
+        .map_while(|candidate| {
             let letters: Vec<char> = candidate.chars().take(NAME_LEN_MAX + 1).collect();
+            // Where lengths differ by too much, no letter is compared.
+            let compared = match letters.len().abs_diff(name.len()) <= distance_max {
+                true => letters.len() * (2 * distance_max + 1),
+                false => letters.len(),
+            };
+            left = left.checked_sub(compared.max(1))?;
+            Some((candidate, letters))
+        })
+        .filter_map(|(candidate, letters)| {
             let d = distance(&name, &letters, distance_max)?;
             (d <= distance_max).then_some((d, candidate))
         })
@@ -86,5 +101,19 @@ mod tests {
         assert_eq!(nearest("", names), None);
         assert_eq!(nearest("x", [""]), Some(String::new()));
         assert_eq!(nearest(&"x".repeat(100_000), names), None);
+    }
+
+    #[test]
+    fn the_search_has_an_end_however_many_names_there_are() {
+        let names: Vec<String> = (0..12_000).map(|i| format!("{i:052}")).collect();
+        for letters in [1, 48, 52, 64] {
+            let mut looked_at = 0;
+            let candidates = names.iter().inspect(|_| looked_at += 1);
+            let found = nearest(&"x".repeat(letters), candidates.map(String::as_str));
+            assert_eq!(found, None);
+            assert!(looked_at * 52 <= LETTERS_MAX + 52, "{looked_at} names");
+        }
+        let found = nearest(&format!("{:052}", 123), names.iter().map(String::as_str));
+        assert_eq!(found, Some(format!("{:052}", 123)));
     }
 }

@@ -1,11 +1,13 @@
-//! The codec of all calls: prost's, with room for the whole message made at once.
+//! The codec of all calls: prost's, with room for the whole message made at once, and bounds on what is decoded.
 
 use std::marker::PhantomData;
 
-use prost::Message;
+use prost::bytes::Buf;
+use prost::{Message, Name};
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
-use tonic_prost::{ProstCodec, ProstDecoder};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use crate::shape::{self, Shape};
 
 /// Encodes `T` and decodes `U`.
 pub struct SizedCodec<T, U>(PhantomData<(T, U)>);
@@ -19,19 +21,22 @@ impl<T, U> Default for SizedCodec<T, U> {
 impl<T, U> Codec for SizedCodec<T, U>
 where
     T: Message + Send + 'static,
-    U: Message + Default + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
     type Encoder = SizedEncoder<T>;
-    type Decoder = ProstDecoder<U>;
+    type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> SizedEncoder<T> {
         SizedEncoder(PhantomData)
     }
 
-    fn decoder(&mut self) -> ProstDecoder<U> {
-        ProstCodec::<T, U>::raw_decoder(BufferSettings::default())
+    fn decoder(&mut self) -> BoundedDecoder<U> {
+        BoundedDecoder {
+            shape: shape::of(&U::full_name()),
+            message: PhantomData,
+        }
     }
 }
 
@@ -47,5 +52,27 @@ impl<T: Message> Encoder for SizedEncoder<T> {
         buf.reserve(item.encoded_len());
         item.encode(buf)
             .map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Decodes `U`, unless its lists and maps have more entries than `proto/build.rs` allows.
+pub struct BoundedDecoder<U> {
+    /// None of a message that is not this package's.
+    shape: Option<&'static Shape>,
+    message: PhantomData<U>,
+}
+
+impl<U: Message + Default> Decoder for BoundedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        if let Some(shape) = self.shape {
+            // Its bytes lie in one piece.
+            shape.check(buf.chunk()).map_err(Status::invalid_argument)?;
+        }
+        let decoded = U::decode(buf);
+        let decoded = decoded.map_err(|error| Status::invalid_argument(error.to_string()));
+        decoded.map(Some)
     }
 }

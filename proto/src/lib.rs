@@ -2,8 +2,9 @@
 //! `proto/spillgate/link/v1/link.proto`, the link between processes; and the codec of their messages.
 
 mod codec;
+mod shape;
 
-pub use codec::{SizedCodec, SizedEncoder};
+pub use codec::{BoundedDecoder, SizedCodec, SizedEncoder};
 
 /// The generated messages, client and server.
 pub mod pb {

@@ -105,6 +105,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         memory::pictures
     ),
     attack!(
+        "keys",
+        "12 frames of 15 MB that name two million models each",
+        memory::keys
+    ),
+    attack!(
         "small-frames",
         "HTTP/2 frames of one byte, on four connections",
         memory::small_frames

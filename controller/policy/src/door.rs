@@ -114,7 +114,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         let gives_way = if of_address >= self.limits.per_address {
             self.idlest(now, address, &uses)
         } else if self.len() >= self.limits.connections {
-            self.idlest_of_most(now, address, &uses)
+            self.idlest_of_most(now, Some(address), &uses)
         } else {
             return Welcome::Come(self.enter(address));
         };
@@ -125,6 +125,17 @@ impl<A: Copy + Eq + Hash> Door<A> {
             }
             None => Welcome::Full,
         }
+    }
+
+    /// The connection that is to be closed because the process has no descriptor for a new one, if one is idle.
+    pub fn give_way(
+        &mut self,
+        now: Timestamp,
+        uses: impl Fn(ConnectionId) -> Use,
+    ) -> Option<ConnectionId> {
+        let idlest = self.idlest_of_most(now, None, &uses)?;
+        self.left(idlest);
+        Some(idlest)
     }
 
     /// A connection has ended. One that had to give way has left already.
@@ -203,19 +214,20 @@ impl<A: Copy + Eq + Hash> Door<A> {
     }
 
     /// The same, of the address with the most connections that has one. An address gives way only if it has at least
-    /// as many connections as the address of the new one would then have.
+    /// as many connections as the address of the new one, where that is known, would then have.
     fn idlest_of_most(
         &self,
         now: Timestamp,
-        address: A,
+        address: Option<A>,
         uses: &impl Fn(ConnectionId) -> Use,
     ) -> Option<ConnectionId> {
-        let own = self.counts.get(&address).copied().unwrap_or(0);
+        let own = address.and_then(|a| self.counts.get(&a)).copied();
+        let own = own.unwrap_or(0);
         let mut most: Vec<(usize, A)> = self
             .counts
             .iter()
             .map(|(a, count)| (*count, *a))
-            .filter(|(count, a)| *a == address || *count > own)
+            .filter(|(count, a)| Some(*a) == address || *count > own)
             .collect();
         most.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
         most.into_iter()
@@ -318,6 +330,19 @@ mod tests {
             matches!(welcome, Welcome::Instead(_, gone) if gone == ids[1]),
             "{welcome:?}"
         );
+    }
+
+    #[test]
+    fn without_a_descriptor_an_idle_connection_goes_and_a_used_one_does_not() {
+        let mut door = Door::new(LIMITS);
+        let [a1, a2] = [(); 2].map(|()| come(&mut door, 1));
+        let b = come(&mut door, 2);
+        assert_eq!(door.give_way(second(5), |_| since(0, 1)), None);
+        let uses = |id| since(if id == a2 { 1 } else { 2 }, usize::from(id == a1));
+        assert_eq!(door.give_way(second(5), uses), Some(a2), "of the most");
+        assert_eq!(door.give_way(second(5), uses), Some(b));
+        assert_eq!(door.give_way(second(5), uses), None);
+        assert_eq!(door.len(), 1);
     }
 
     #[test]

@@ -229,6 +229,21 @@ impl Edge {
         Some(connection)
     }
 
+    /// Closes an idle connection, because the process has no descriptor for a new one.
+    pub(crate) fn make_room(&self) {
+        let now = self.now();
+        let mut open = self.open.lock();
+        let OpenConnections {
+            door, connections, ..
+        } = &mut *open;
+        let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
+        let gone = door.give_way(now, uses);
+        if let Some(gone) = gone.and_then(|id| connections.swap_remove(&id)) {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+            gone.close();
+        }
+    }
+
     fn turn_away(&self, why: &str) {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(why, "a connection was turned away");

@@ -41,6 +41,11 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time until HTTP/2's preface must have come. A connection without it holds a place that others may want.
 const PREFACE_LIMIT: Duration = Duration::from_secs(3);
 
+/// EMFILE and ENFILE: the process, or the system, has no descriptor left.
+const NO_DESCRIPTOR: [i32; 2] = [24, 23];
+/// After a connection could not be accepted: not long for who waits, and no busy loop.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
 /// The services on each connection.
 #[derive(Clone)]
 pub struct Services {
@@ -72,6 +77,8 @@ type Asked = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible
 enum Answer {
     /// The call is refused.
     Now(Option<Status>),
+    /// It is no call of gRPC.
+    NotGrpc,
     /// The call is with its service.
     Asked {
         answer: Asked,
@@ -90,6 +97,11 @@ impl Future for Answer {
                     .take()
                     .unwrap_or_else(|| Status::unknown("asked again"));
                 Poll::Ready(Ok(status.into_http().map(Answers::nothing)))
+            }
+            Answer::NotGrpc => {
+                let mut answer = http::Response::new(Answers::nothing(Body::empty()));
+                *answer.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                Poll::Ready(Ok(answer))
             }
             Answer::Asked {
                 answer,
@@ -124,6 +136,10 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         if token.is_some() {
             // So that no later code can log it.
             request.headers_mut().remove(http::header::AUTHORIZATION);
+        }
+        if !is_grpc(request.headers()) {
+            self.connection.turned_down();
+            return Answer::NotGrpc;
         }
         let n_headers = request.headers().len();
         let call = match self.connection.begin(token, n_headers) {
@@ -165,6 +181,17 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     }
 }
 
+/// Whether a call says that it is gRPC's, with messages of protobuf. Of others the status is 415, as the protocol of gRPC asks.
+fn is_grpc(headers: &http::HeaderMap) -> bool {
+    let content = headers.get(http::header::CONTENT_TYPE);
+    let content = content.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let (kind, _) = content.split_once(';').unwrap_or((content, ""));
+    let kind = kind.trim();
+    ["application/grpc", "application/grpc+proto"]
+        .iter()
+        .any(|known| kind.eq_ignore_ascii_case(known))
+}
+
 /// Serves connections, over TLS if given, until `stop` is cancelled. Then no new connections are accepted and open
 /// ones finish their calls. `tracker` is empty once the last has ended.
 pub async fn serve(
@@ -181,9 +208,12 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Most likely out of file descriptors: let some connections end.
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    if NO_DESCRIPTOR.map(Some).contains(&error.raw_os_error()) {
+                        edge.make_room();
+                    }
+                    // Also one that gives way takes a moment to end.
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
                 }
             },

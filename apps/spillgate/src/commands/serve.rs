@@ -1,6 +1,7 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
 mod again;
+mod descriptors;
 mod progress;
 pub(crate) mod signals;
 pub(crate) mod start;
@@ -67,10 +68,10 @@ pub(crate) struct ServeArgs {
     /// Once ready, write the gRPC address to this file.
     #[arg(long, env = "SPILLGATE_PORT_FILE")]
     port_file: Option<PathBuf>,
-    /// Most connections at a time.
-    #[arg(long, env = "SPILLGATE_CONNECTIONS", default_value_t = 1024,
+    /// Most connections at a time [default: 1024, or as many as there are descriptors for]
+    #[arg(long, env = "SPILLGATE_CONNECTIONS",
         value_parser = number(1, CONNECTIONS_MAX, "with none no client is served, and each holds a descriptor of the process"))]
-    connections: usize,
+    connections: Option<usize>,
     /// Most connections from one address (of IPv6: from one /64) [default: half of --connections]
     #[arg(long, env = "SPILLGATE_CONNECTIONS_PER_ADDRESS",
         value_parser = number(1, CONNECTIONS_MAX, "with none no client is served"))]
@@ -220,13 +221,20 @@ async fn serve(
         .warnings(args.listen)
         .iter()
         .for_each(|line| say(line));
+    let limit = descriptors::raise()?;
+    let connections = descriptors::connections(args.connections, limit)?;
+    if args.connections.is_none() && connections < descriptors::CONNECTIONS {
+        say(&format!(
+            "warning: at most {connections} connections: this process may have {limit} descriptors (ulimit -Hn)"
+        ));
+    }
     let config = ServerConfig {
         listen: args.listen,
         admin: (!args.no_admin).then_some(args.admin),
-        connections: args.connections,
+        connections,
         connections_per_address: args
             .connections_per_address
-            .unwrap_or(args.connections / 2)
+            .unwrap_or(connections / 2)
             .max(1),
         calls_per_connection: args.calls_per_connection,
         memory: args.memory,

@@ -375,19 +375,70 @@ fn flags_outside_of_their_range_are_usage_errors_also_by_environment() {
     }
 }
 
+/// The same command under a limit of descriptors, in the words of `ulimit`.
+fn limited(limit: &str, command: &Command) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.stderr(Stdio::piped());
+    limited
+}
+
 #[test]
-fn without_descriptors_pending_connections_cost_no_core() {
+fn connections_follow_from_the_descriptors() {
     let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 48; exec \"$@\"", "sh"]);
-    let server = serve(&folder, &pipeline);
-    limited.arg(server.get_program()).args(server.get_args());
-    let mut process = Process::start(limited.stderr(Stdio::piped()));
+    let output = limited("-n 100", &serve(&folder, &pipeline)).output();
+    let output = output.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("needs 161 descriptors"), "{text}");
+    // The soft limit is raised.
+    let mut process = Process::start(&mut limited("-Sn 48", &serve(&folder, &pipeline)));
+    admin_of(&process.lines());
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.0.id())).unwrap();
+    let line = limits.lines().find(|l| l.starts_with("Max open files"));
+    let line: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(line[3], line[4], "{limits}");
+    // As many connections as there are descriptors for.
+    let mut process = Process::start(&mut limited("-n 162", &serve(&folder, &pipeline)));
+    let lines = process.lines();
+    line_with(&lines, "warning: at most 2 connections");
+    admin_of(&lines);
+    let address = port(&folder);
+    let _used: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    described(&address);
+}
+
+/// A new client gets an answer.
+fn described(address: &str) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = format!("http://{address}");
+    let asked = async {
+        let mut client = SpillgateClient::connect(url).await?;
+        client.describe(pb::DescribeRequest::default()).await?;
+        anyhow::Ok(())
+    };
+    let answered = async { tokio::time::timeout(PATIENCE, asked).await };
+    runtime.block_on(answered).expect("an answer").unwrap();
+}
+
+#[test]
+fn without_descriptors_pending_connections_cost_no_core_and_idle_ones_give_way() {
+    let folder = Folder::new();
+    let pipeline = folder.file("p.yaml", NOOP);
+    let mut process = Process::start(serve(&folder, &pipeline).stderr(Stdio::piped()));
     let lines = process.lines();
     let admin = admin_of(&lines);
     let address = port(&folder);
-    // Calls keep their connections open; so do silent ones at the admin port.
+    // Fewer than it found at its start.
+    let pid = process.0.id().to_string();
+    let lowered = Command::new("prlimit")
+        .args(["--pid", &pid, "--nofile=48:48"])
+        .status();
+    assert!(lowered.unwrap().success());
     let mut held = Vec::new();
     for _ in 0..64 {
         held.push(TcpStream::connect(&address).unwrap());
@@ -406,6 +457,7 @@ fn without_descriptors_pending_connections_cost_no_core() {
         n <= 24,
         "{n} lines about it: a burst of two call sites is 20"
     );
+    described(&address);
     drop(held);
     let ready = until("the admin port answers again", || get(&admin, "/readyz"));
     assert!(ready.ends_with("ready\n"), "{ready}");

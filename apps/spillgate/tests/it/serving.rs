@@ -3,6 +3,7 @@
 
 mod deaths;
 mod families;
+mod messages;
 mod objects;
 mod own_module;
 mod pipes;
