@@ -473,3 +473,38 @@ fn producer_config(
         limit: args.frames,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sending_ends_when_the_duration_is_over_and_not_before() {
+        let screen = Screen::new(Display::Stderr, true);
+        let board =
+            Board::new(Results::None, None, screen, false, CancellationToken::new()).unwrap();
+        let (start, sending) = (Instant::now(), CancellationToken::new());
+        let duration = Duration::from_millis(300);
+        let mut running = JoinSet::new();
+        let over = sending.clone();
+        running.spawn(async move {
+            over.cancelled().await;
+            let end = SessionEnd {
+                slipped: start.elapsed(),
+                saved: (0, 0),
+                source_error: None,
+                lost: None,
+            };
+            Ok(end)
+        });
+        let pace = Pace::new(200.0, 1);
+        let ends = watch(&mut running, &board, start, Some(duration), &sending, pace);
+        let took: Vec<Duration> = ends.await.unwrap().iter().map(|e| e.slipped).collect();
+        // Timers of tokio go by milliseconds.
+        let exact = duration..=duration + Duration::from_millis(1);
+        assert!(
+            matches!(took[..], [took] if exact.contains(&took)),
+            "{took:?}"
+        );
+    }
+}

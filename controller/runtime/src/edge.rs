@@ -211,9 +211,7 @@ impl Edge {
             }
         };
         if let Some(gone) = gone {
-            self.closed.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(address = %gone.peer(), "an idle connection gave way to a new one");
-            gone.close();
+            self.dismiss(&gone);
         }
         let Some((window, lease)) = self.window() else {
             door.left(id);
@@ -239,9 +237,14 @@ impl Edge {
         let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
         let gone = door.give_way(now, uses);
         if let Some(gone) = gone.and_then(|id| connections.swap_remove(&id)) {
-            self.closed.fetch_add(1, Ordering::Relaxed);
-            gone.close();
+            self.dismiss(&gone);
         }
+    }
+
+    fn dismiss(&self, gone: &Connection) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(address = %gone.peer(), "an idle connection gave way to a new one");
+        gone.close();
     }
 
     fn turn_away(&self, why: &str) {

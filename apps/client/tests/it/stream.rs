@@ -345,7 +345,7 @@ async fn an_interrupted_run_waits_for_answers_and_reports() {
 async fn a_duration_ends_the_run() {
     let server = FakeServer::start(|_| Answer::Completed).await;
     let begun = Instant::now();
-    // Its frames have no end of their own.
+    // Its frames have no end of their own. When exactly they end is tested at `watch`, in virtual time.
     let (outcome, lines) = stream_to(
         &server,
         "duration",

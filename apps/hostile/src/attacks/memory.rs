@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use spillgate_proto::pb::stream_request::Message as Ask;
@@ -201,30 +201,22 @@ pub(super) async fn unread_calls(scene: &Scene) -> anyhow::Result<Outcome> {
     .await
 }
 
-/// A message whose frame names so many models, each of seven bytes.
+/// A message whose frame names so many models.
 fn naming(models: u32) -> Bytes {
-    let mut frame = BytesMut::with_capacity(7 * models as usize);
-    for n in 0..models {
-        // The map, an entry of five bytes, its key of three.
-        frame.put_slice(&[0x52, 5, 0x0a, 3]);
-        frame.put_slice(&[14, 7, 0].map(|shift| (n >> shift) as u8 & 0x7f));
-    }
-    let mut ask = BytesMut::new();
-    // The second field of the request.
-    ask.put_u8(0x12);
-    prost::encoding::encode_varint(frame.len() as u64, &mut ask);
-    ask.put_slice(&frame);
-    let mut whole = BytesMut::new();
-    whole.put_u8(0);
-    whole.put_u32(ask.len() as u32);
-    whole.put_slice(&ask);
-    whole.freeze()
+    let models = (0..models).map(|n| (format!("{n:x}"), String::new()));
+    wire::message(&pb::InferRequest {
+        pipeline: String::new(),
+        frame: Some(pb::Frame {
+            models: models.collect(),
+            ..Default::default()
+        }),
+    })
 }
 
 pub(super) async fn keys(scene: &Scene) -> anyhow::Result<Outcome> {
     let limits = "{ frame_bytes: 16777216 }";
     echo_attacked(scene, 1, limits, |address| async move {
-        let whole = naming(2_000_000);
+        let whole = naming(1_500_000);
         let mut calls = Vec::new();
         for _ in 0..12 {
             let connection = wire::connect(address, UNREAD).await?;

@@ -78,6 +78,12 @@ struct Frames<A> {
     client_left: bool,
 }
 
+impl<A: Clone> Frames<A> {
+    fn accepted(&self) -> Vec<A> {
+        self.open.values().flatten().cloned().collect()
+    }
+}
+
 /// A request where it was accepted.
 type Accepted = (Arc<PipelineHost>, RequestId);
 
@@ -115,13 +121,14 @@ impl<A: Clone> OpenFrames<A> {
     }
 
     fn accepted(&self) -> Vec<A> {
-        self.inner.lock().open.values().flatten().cloned().collect()
+        self.inner.lock().accepted()
     }
 
     /// The client leaves; what is to be cancelled.
     fn leave(&self) -> Vec<A> {
-        self.inner.lock().client_left = true;
-        self.accepted()
+        let mut inner = self.inner.lock();
+        inner.client_left = true;
+        inner.accepted()
     }
 }
 
