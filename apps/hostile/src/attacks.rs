@@ -106,7 +106,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     attack!(
         "keys",
-        "12 frames of 16 MB that name 1.5 million models each",
+        "12 frames of 14 MB that name two million models each",
         memory::keys
     ),
     attack!(

@@ -201,9 +201,10 @@ pub(super) async fn unread_calls(scene: &Scene) -> anyhow::Result<Outcome> {
     .await
 }
 
-/// A message whose frame names so many models.
+/// A message whose frame names so many models, each with three letters.
 fn naming(models: u32) -> Bytes {
-    let models = (0..models).map(|n| (format!("{n:x}"), String::new()));
+    let letters = |n: u32| [14, 7, 0].map(|shift| char::from((n >> shift) as u8 & 0x7f));
+    let models = (0..models).map(|n| (String::from_iter(letters(n)), String::new()));
     wire::message(&pb::InferRequest {
         pipeline: String::new(),
         frame: Some(pb::Frame {
@@ -216,7 +217,7 @@ fn naming(models: u32) -> Bytes {
 pub(super) async fn keys(scene: &Scene) -> anyhow::Result<Outcome> {
     let limits = "{ frame_bytes: 16777216 }";
     echo_attacked(scene, 1, limits, |address| async move {
-        let whole = naming(1_500_000);
+        let whole = naming(2_000_000);
         let mut calls = Vec::new();
         for _ in 0..12 {
             let connection = wire::connect(address, UNREAD).await?;

@@ -157,6 +157,30 @@ async fn without_a_policy_goodput_collapses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_in_time_even_alone_is_refused_before_it_takes_a_place() {
+    let server = TestServer::start(&[&two_stages("")]).await;
+    let mut client = server.client().await;
+    let asking = |timeout_ms| {
+        let frame = pb::Frame {
+            timeout_ms,
+            ..frame(1, b"x")
+        };
+        pb::InferRequest {
+            pipeline: String::new(),
+            frame: Some(frame),
+        }
+    };
+    let status = client.infer(asking(10.0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let refused = result_of(&status);
+    assert_eq!(refused.module, "source", "{refused:?}");
+    assert_eq!(refused.reason, "predicted");
+    assert!(refused.detail.contains("for itself"), "{}", refused.detail);
+    assert_eq!(server.in_flight(), 0);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drop_says_what_was_expected_and_planners_are_in_the_metrics() {
     let server = TestServer::start(&[&two_stages("policy: { gate: 0 }")]).await;
     let run = offer(&server, 100.0, Duration::from_secs(3)).await;
