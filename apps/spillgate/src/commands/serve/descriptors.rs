@@ -31,8 +31,12 @@ pub(super) fn connections(given: Option<usize>, limit: usize) -> anyhow::Result<
     let wanted = given.unwrap_or(1);
     ensure!(
         wanted <= most,
-        "--connections {wanted} needs {} descriptors with the {RESERVED} for everything else, and this process may have {limit}; raise \
+        "{} {} descriptors with the {RESERVED} for everything else, and this process may have {limit}; raise \
          the limit (ulimit -Hn, LimitNOFILE= of systemd, --ulimit nofile= of containers){}",
+        match given {
+            Some(n) => format!("--connections {n} needs"),
+            None => "a single connection needs".to_owned(),
+        },
         wanted + RESERVED,
         if most > 0 && given.is_some() {
             format!(", or give at most {most}")
@@ -60,7 +64,10 @@ mod tests {
         );
         assert!(error.ends_with("or give at most 864"), "{error}");
         let error = said(None, 160);
-        assert!(error.contains("needs 161 descriptors"), "{error}");
+        assert!(
+            error.starts_with("a single connection needs 161 descriptors"),
+            "{error}"
+        );
         assert!(error.contains("may have 160"), "{error}");
     }
 }
