@@ -66,6 +66,8 @@ async fn one_that_asks_keeps_its_place_beside_silent_ones() {
         for _ in 0..CONNECTIONS_MAX / 2 {
             silent.push(TcpStream::connect(port.address).await.unwrap());
         }
+        // They are accepted in order, so all of them are by now.
+        assert!(get(&port, "/livez").await.ends_with("alive\n"));
         let request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
         scraper.write_all(request).await.unwrap();
         let mut answer = [0; 512];
