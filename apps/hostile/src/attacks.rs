@@ -2,6 +2,7 @@
 
 mod edge;
 mod memory;
+mod models;
 mod places;
 
 use std::future::Future;
@@ -103,6 +104,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "pictures",
         "35 JPEGs of a few KB and 33 megapixels at a slow module",
         memory::pictures
+    ),
+    attack!(
+        "files",
+        "four models whose code reads or writes files, in ways that no search of text finds",
+        models::files
     ),
     attack!(
         "keys",

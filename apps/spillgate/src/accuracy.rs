@@ -26,6 +26,7 @@ use spillgate_pipeline::id::{MemberId, ModuleId, VariantId, WorkerId};
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::ModelChoice;
+use spillgate_worker::confinement;
 use spillgate_worker::decode::{self, NotDecoded};
 use spillgate_worker::executor::{Executor, OperatorExecutor, WorkerSpec};
 
@@ -130,7 +131,17 @@ pub fn measure(
     library: &Arc<Library>,
     what: &Measurable,
     source: &Labelled,
-    mut progress: impl FnMut(usize),
+    mut progress: impl FnMut(usize) + Send,
+) -> Result<Accuracies> {
+    confinement::run(|| measure_here(deployment, library, what, source, &mut progress))
+}
+
+fn measure_here(
+    deployment: &Deployment,
+    library: &Arc<Library>,
+    what: &Measurable,
+    source: &Labelled,
+    progress: &mut dyn FnMut(usize),
 ) -> Result<Accuracies> {
     let pipeline = &deployment.pipeline;
     let module = &pipeline.modules[what.module.idx()];

@@ -30,6 +30,7 @@ use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
 };
+use spillgate_worker::confinement;
 use spillgate_worker::device::{DeviceConfig, DeviceThread, ExecutorFactory};
 use spillgate_worker::executor::{
     DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
@@ -565,6 +566,7 @@ fn executor_factory(
 ) -> ExecutorFactory<OperatorError> {
     let clock = clock.clone();
     Box::new(move || {
+        confinement::enter()?;
         Ok(match device_kind(&name) {
             "decode" => Box::new(DecodeExecutor::new(&specs)) as Box<dyn Executor>,
             "emulated" => Box::new(EmulatedExecutor::build(&clock, &library, &specs)?),

@@ -13,6 +13,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{
     BatchLatency, ModuleProfile, ProfileSet, batch_sizes, device_kind,
 };
+use spillgate_worker::confinement;
 use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
 
 use crate::embedded::Deployment;
@@ -103,7 +104,17 @@ pub fn measure(
     library: &Arc<Library>,
     what: &Missing,
     effort: Effort,
-    mut progress: impl FnMut(u32),
+    mut progress: impl FnMut(u32) + Send,
+) -> Result<ModuleProfile, OperatorError> {
+    confinement::run(|| measure_here(deployment, library, what, effort, &mut progress))
+}
+
+fn measure_here(
+    deployment: &Deployment,
+    library: &Arc<Library>,
+    what: &Missing,
+    effort: Effort,
+    progress: &mut dyn FnMut(u32),
 ) -> Result<ModuleProfile, OperatorError> {
     let mut backend = TorchBackend::new(&what.device)?;
     let spec = WorkerSpec {
@@ -125,13 +136,7 @@ pub fn measure(
         }
         None => (build_operator(&spec, member, library, &mut backend)?, None),
     };
-    let points = measure_sizes(
-        &mut *operator,
-        &what.module,
-        what.variant,
-        effort,
-        &mut progress,
-    )?;
+    let points = measure_sizes(&mut *operator, &what.module, what.variant, effort, progress)?;
     Ok(ModuleProfile { points, load })
 }
 
@@ -236,7 +241,7 @@ pub fn complete(
     library: &Arc<Library>,
     all_variants: bool,
     effort: Effort,
-    mut say: impl FnMut(&Missing, usize, usize),
+    mut say: impl FnMut(&Missing, usize, usize) + Send,
 ) -> Result<ProfileSet, OperatorError> {
     let list = missing(deployment, all_variants);
     let total: usize = list

@@ -9,11 +9,15 @@
 //! TorchBackend::load reads the bytes ─▶ approved by hash? ─▶ loads these very bytes ◀────────────┘
 //! ```
 //!
-//! Not here: the results of a model. A check finds what a file does when it is loaded and run, and code that names
-//! functions which open files. It does not prove that a model is harmless on every input.
+//! Wherever a model is loaded, its code is looked at (`worker/backend/native/operators.cpp`): it names listed operators alone, and none of them
+//! opens a file. And the threads that load or run models could not open others than those of models
+//! ([`spillgate_worker::confinement`]).
+//!
+//! Not here: the results of a model, and errors in libtorch's own operators. A check does not prove that a model is harmless on every input.
 
 mod child;
 mod family;
+mod folders;
 mod look;
 mod message;
 mod sandbox;
@@ -30,12 +34,16 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use spillgate_backend::file;
+use spillgate_backend::operator::Library;
 use spillgate_backend::torch::{self, Archive, FormId};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_worker::confinement;
 
+use crate::beside::option_files;
 use crate::files::{LoadError, LoadedPipeline};
+use folders::ModelFolders;
 use message::{Answer, Hash, Question};
 
 pub use child::run as answer;
@@ -125,6 +133,7 @@ fn looked_at(archive: &Archive) -> Result<FormId, String> {
 #[derive(Clone)]
 struct Asker {
     config: Arc<CheckConfig>,
+    folders: ModelFolders,
     approved: Arc<RwLock<Approved>>,
 }
 
@@ -133,6 +142,7 @@ type Key = (String, String, Vec<Hash>);
 
 /// Checks models, each content once.
 pub struct Checks {
+    library: Arc<Library>,
     asker: Asker,
     done: HashMap<Key, Option<String>>,
     confined: Option<String>,
@@ -143,31 +153,51 @@ impl Checks {
     ///
     /// # Errors
     /// When the folder of models is none.
-    pub fn new(mut config: CheckConfig) -> Result<Self, LoadError> {
-        if let Some(dir) = &mut config.model_dir {
-            let (found, shown) = (dir.canonicalize(), dir.display().to_string());
-            let found = found.ok().filter(|d| d.is_dir());
-            let none = || LoadError::Models(format!("error: --model-dir {shown}: no such folder"));
-            *dir = found.ok_or_else(none)?;
-        }
+    pub fn new(config: CheckConfig, library: Arc<Library>) -> Result<Self, LoadError> {
         let asker = Asker {
+            folders: ModelFolders::new(config.model_dir.as_deref())?,
             config: Arc::new(config),
             approved: Arc::default(),
         };
         Ok(Checks {
+            library,
             asker,
             done: HashMap::new(),
             confined: None,
         })
     }
 
-    /// From now on this process loads only what passed, wherever it lies.
-    pub fn guard_loading(&self) {
-        let Asker { config, approved } = self.asker.clone();
+    /// From now on models may lie in the folder that was given; where none was, in those of these pipelines and of their models. Files that
+    /// options name may be read where they lie.
+    pub fn allow(&mut self, pipelines: &[LoadedPipeline]) {
+        self.asker.folders.allow(pipelines, &self.library);
+    }
+
+    /// From now on this process loads only what passed, wherever it lies, and threads that load models, run them or decode pictures open only what
+    /// lies in the folders that are allowed by now; `also` are read by them, too.
+    ///
+    /// # Errors
+    /// Why this system does not confine threads. They go on without.
+    pub fn guard_loading(&self, also: &[PathBuf]) -> Result<(), String> {
+        let Asker {
+            folders, approved, ..
+        } = self.asker.clone();
+        let opened = [folders.all(), also].concat();
         torch::approve_with(move |path, archive| {
-            inside(config.model_dir.as_deref(), path)?;
+            folders.inside(path)?;
             approved.read().allows(path, archive)
         });
+        confinement::confine_with(&opened)
+    }
+
+    /// Refuses files that options name and that lie elsewhere, which threads could not read.
+    fn option_files(&self, loaded: &LoadedPipeline, module: &Module) -> Result<(), String> {
+        for (option, file) in option_files(module, &self.library) {
+            let path = loaded.base_dir().join(file);
+            let told = |error: String| format!("options.{option}: {}: {error}", path.display());
+            self.asker.folders.inside(&path).map_err(told)?;
+        }
+        Ok(())
     }
 
     /// The limits of the last check, and those that this system does not offer.
@@ -191,10 +221,12 @@ impl Checks {
         let modules = pipeline.modules[1..].iter();
         for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty() && runs(m)) {
             tell(&module.name);
-            let checked = match &module.family {
-                Some(family) => self.family(loaded, module, family),
-                None => self.module(loaded, module).map(Vec::from_iter),
-            };
+            let checked = self.option_files(loaded, module).and_then(|()| {
+                Ok(match &module.family {
+                    Some(family) => self.family(loaded, module, family)?,
+                    None => self.module(loaded, module)?.into_iter().collect(),
+                })
+            });
             let (file, line, name) = (loaded.file.display(), module.line, &module.name);
             match checked {
                 Ok(all) => warnings.extend(
@@ -221,8 +253,7 @@ impl Checks {
         for variant in &module.variants {
             let path = loaded.base_dir().join(&variant.model);
             let told = |error: String| format!("model file {}: {error}", path.display());
-            let config = &self.asker.config;
-            inside(config.model_dir.as_deref(), &path).map_err(told)?;
+            self.asker.folders.inside(&path).map_err(told)?;
             let mut model = file::open(&path).map_err(|e| told(e.to_string()))?;
             look::look(&mut model).map_err(told)?;
             let (hash, length) = hash(&mut model).map_err(|e| told(e.to_string()))?;
@@ -292,6 +323,7 @@ impl Asker {
             model: None,
             memory: self.memory(size),
             seconds: self.config.time.as_secs().max(1),
+            folders: self.folders.all().to_vec(),
         }
     }
 
@@ -316,7 +348,8 @@ impl Asker {
                 }
                 Answer::Loads { path, hash } => {
                     // Further parts of a model lie beside the first.
-                    inside(self.config.model_dir.as_deref(), path)
+                    self.folders
+                        .inside(path)
                         .map_err(|error| format!("model file {}: {error}", path.display()))?;
                     let one = (path.clone(), *hash);
                     if !loaded.contains(&one) {
@@ -338,17 +371,6 @@ impl Asker {
         }
         Err(verdict::why(&ended, question))
     }
-}
-
-/// Whether a file lies in the folder of models, by its true path.
-fn inside(dir: Option<&Path>, path: &Path) -> Result<(), String> {
-    let Some(dir) = dir else { return Ok(()) };
-    let true_path = path.canonicalize().map_err(|e| e.to_string())?;
-    if true_path.starts_with(dir) {
-        return Ok(());
-    }
-    let (lies, dir) = (true_path.display(), dir.display());
-    Err(format!("it lies at {lies}, outside of --model-dir {dir}"))
 }
 
 /// A file's hash and length.

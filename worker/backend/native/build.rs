@@ -16,6 +16,9 @@ fn native() {
     println!("cargo::rerun-if-changed=native/cuda.cpp");
     println!("cargo::rerun-if-changed=native/memory.cpp");
     println!("cargo::rerun-if-changed=native/network.cpp");
+    println!("cargo::rerun-if-changed=native/operators.cpp");
+    println!("cargo::rerun-if-changed=native/operators.h");
+    println!("cargo::rerun-if-changed=native/operators.inc");
     println!("cargo::rerun-if-changed=native/told.h");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
     let lib = given("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch lies");
@@ -30,5 +33,6 @@ fn native() {
         .file("native/cuda.cpp")
         .file("native/memory.cpp")
         .file("native/network.cpp")
+        .file("native/operators.cpp")
         .compile("spillgate_native");
 }

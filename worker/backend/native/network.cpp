@@ -23,6 +23,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include "operators.h"
 #include "told.h"
 
 namespace {
@@ -447,6 +448,7 @@ void name_device(Graph& graph, Block* block, c10::Device device) {
 // tensors stay there, unless code copies some to the CPU itself. The records for debuggers are not read: a form does not count them.
 Module compiled(std::shared_ptr<Bytes> archive, c10::Device numbers, c10::Device device) {
   Module module = torch::jit::load(std::move(archive), numbers, false);
+  only_listed_operators(module);
   module.eval();
   if (device.is_cpu()) {
     return module;

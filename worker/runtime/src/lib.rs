@@ -3,6 +3,7 @@
 //! inside one process is a plain call. A [`placed::PlacedDevice`] carries out the actions that a placement sends. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides
 //! nothing itself.
 
+pub mod confinement;
 pub mod cores;
 pub mod decode;
 pub mod device;

@@ -13,6 +13,7 @@ use spillgate::embedded::Deployment;
 use spillgate::files::{self, LoadedPipeline, profile_path};
 use spillgate::measure::{self, Effort, LOADS_MEASURED};
 use spillgate::model_check::Checks;
+use spillgate_backend::operator::Library;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::render_profiles;
@@ -21,7 +22,7 @@ use spillgate_telemetry::logging::say;
 
 use super::models::ModelArgs;
 use super::ranges::number;
-use super::serve::Progress;
+use super::serve::{Progress, not_confined};
 
 /// Most batches of a size: an hour of batches of 36 ms.
 const ROUNDS_MAX: usize = 100_000;
@@ -63,18 +64,24 @@ pub(crate) struct ProfileArgs {
     models: ModelArgs,
 }
 
-/// Checks the models of these modules. From then on this process loads no others.
+/// Checks the models of these modules. From then on this process loads no others, and its threads that run them open no other files than
+/// those of models and what lies in the folders `also`.
 fn check(
     loaded: &mut LoadedPipeline,
     models: &ModelArgs,
+    library: &Arc<Library>,
     runs: &dyn Fn(&Module) -> bool,
+    also: &[PathBuf],
 ) -> anyhow::Result<()> {
     loaded.check_models(runs)?;
-    let mut checks = Checks::new(models.config())?;
+    let mut checks = Checks::new(models.config(), library.clone())?;
+    checks.allow(std::slice::from_ref(loaded));
     for warning in checks.pipeline(loaded, runs, &|_| {})? {
         say(&warning);
     }
-    checks.guard_loading();
+    if let Err(why) = checks.guard_loading(also) {
+        say(&not_confined(&why));
+    }
     Ok(())
 }
 
@@ -85,7 +92,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let library = Arc::new(spillgate_modules::library());
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
-    check(&mut loaded, &args.models, &|_| true)?;
+    check(&mut loaded, &args.models, &library, &|_| true, &[])?;
     let base_dir = loaded.base_dir();
     let mut deployment = Deployment {
         pipeline: loaded.pipeline,

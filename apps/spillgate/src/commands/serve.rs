@@ -33,6 +33,7 @@ use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
 use signals::Signals;
 use start::PartFile;
+pub(crate) use start::not_confined;
 
 /// Most connections: each holds a descriptor, and a process has some ten thousand of them.
 const CONNECTIONS_MAX: usize = 65_536;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use indexmap::IndexMap;
@@ -27,8 +28,9 @@ pub(crate) struct ValidateArgs {
 
 /// Checks all files, also after one that is bad.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
-    let catalog = spillgate_modules::library().catalog();
-    let mut checks = Checks::new(args.models.config())?;
+    let library = Arc::new(spillgate_modules::library());
+    let catalog = library.catalog();
+    let mut checks = Checks::new(args.models.config(), library)?;
     let mut bad = false;
     for file in &args.pipelines {
         if files::is_profile(file) {
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
                     eprintln!("{warning}");
                 }
                 bad |= args.deny_warnings && !loaded.warnings.is_empty();
+                checks.allow(std::slice::from_ref(&loaded));
                 match servable(&mut loaded, &mut checks) {
                     Ok(warnings) => {
                         for warning in &warnings {

@@ -9,6 +9,7 @@ use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{ModuleId, VariantId, WeightsId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
+use spillgate_worker::confinement;
 use spillgate_worker::executor::EXAMPLE_OBJECTS;
 use spillgate_worker::placed::loader::{Source, WeightsSpec};
 
@@ -173,7 +174,7 @@ impl FleetPlan {
             if spec.needed_by().is_some() || sound.contains(weights) {
                 return true;
             }
-            let built = spec.build(library, &mut backend, false);
+            let built = confinement::run(|| spec.build(library, &mut backend, false).map(drop));
             if let Err(error) = &built {
                 tracing::warn!(%error, "the default of a family cannot be loaded");
             }
@@ -212,13 +213,23 @@ fn measured_of(
     spec: &WeightsSpec,
     variants: &[usize],
     library: &Arc<Library>,
-    backend: &mut dyn Backend,
+    backend: &mut TorchBackend,
 ) -> Result<Measured, OperatorError> {
     let source = spec.first();
     let Source { worker, member, .. } = source;
     if let Some(members) = &worker.members {
         members.check(*member).map_err(OperatorError::Other)?;
     }
+    confinement::run(|| measured_here(source, variants, library, backend))
+}
+
+fn measured_here(
+    source: &Source,
+    variants: &[usize],
+    library: &Arc<Library>,
+    backend: &mut dyn Backend,
+) -> Result<Measured, OperatorError> {
+    let Source { worker, member, .. } = source;
     let (mut operator, load) = timed_load(worker, *member, library, backend, LOADS_MEASURED)?;
     let mut runs = IndexMap::new();
     for &variant in variants {

@@ -17,7 +17,7 @@ use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
 
-use super::look::{look, search_code};
+use super::look::look;
 use super::message::{Answer, Question};
 use super::sandbox;
 
@@ -49,7 +49,7 @@ pub fn run() -> ExitCode {
         Ok(Ok(question)) => question,
         _ => return ExitCode::from(2),
     };
-    let held = sandbox::enter(question.memory, question.seconds);
+    let held = sandbox::enter(question.memory, question.seconds, &question.folders);
     say.answer(&Answer::Held {
         by: held.by,
         lacking: held.lacking,
@@ -109,8 +109,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
         let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
         say.answer(&Answer::Loads { path, hash });
         // Further parts of a model are seen here for the first time.
-        look(&mut Cursor::new(bytes))?;
-        search_code(bytes)
+        look(&mut Cursor::new(bytes))
     });
     // Models of other devices run here, too, only slower.
     let mut backend = TorchBackend::new("cpu:0").map_err(|e| e.to_string())?;

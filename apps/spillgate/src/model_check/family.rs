@@ -24,7 +24,7 @@ use spillgate_worker::members::Members;
 
 use super::look::look;
 use super::message::{Hash, Question};
-use super::{Asker, inside, looked_at};
+use super::{Asker, looked_at};
 
 /// Members that are checked before the server starts, until one is good.
 const FIRST_MAX: usize = 8;
@@ -354,7 +354,7 @@ impl Inner {
     }
 
     fn find_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
-        inside(self.asker.config.model_dir.as_deref(), listed.found.path())?;
+        self.asker.folders.inside(listed.found.path())?;
         let form = listed.form()?;
         if self.is_good(form) {
             return Ok(());

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use spillgate_backend::torch::archive::{damaged, ends_plainly, entry};
+use spillgate_backend::torch::archive::{damaged, ends_plainly};
 use zip::read::ZipArchive;
 
 /// Bytes of an archive that are read to learn what is in it: a directory of some hundred thousand entries.
@@ -208,41 +208,6 @@ fn shown(name: &str) -> String {
     name.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
-/// Operators of TorchScript that open files.
-const FILE_OPERATORS: [&str; 4] = ["from_file(", "torch.save(", "aten.save(", "torch.load("];
-
-/// Whether the code of a TorchScript archive names an operator that opens files, at any place, because the run on the
-/// example may not reach it. Call it where memory is limited.
-///
-/// # Errors
-/// The operator and where it is named, or why the code cannot be read.
-pub(super) fn search_code(bytes: &[u8]) -> Result<(), String> {
-    let mut zip = ZipArchive::new(io::Cursor::new(bytes)).map_err(|e| damaged(&e))?;
-    let mut left = UNPACKED_SUM_MAX;
-    for i in 0..zip.len() {
-        let entry = entry(&mut zip, i)?;
-        let name = entry.name().to_owned();
-        if !name.ends_with(".py") {
-            continue;
-        }
-        let mut code = Vec::new();
-        let read = entry.take(left + 1).read_to_end(&mut code);
-        let read = read.map_err(|e| e.to_string())? as u64;
-        left = left
-            .checked_sub(read)
-            .ok_or("its code unpacks to more than its directory says")?;
-        let code = String::from_utf8_lossy(&code);
-        if let Some(operator) = FILE_OPERATORS.iter().find(|o| code.contains(*o)) {
-            return Err(format!(
-                "its code calls {}) in {}: models that open files are not served",
-                operator,
-                shown(&name)
-            ));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -356,19 +321,5 @@ mod tests {
         liar[at + 24..at + 28].copy_from_slice(&3_000_000_000u32.to_le_bytes());
         let said_of_it = said("liar", &liar);
         assert!(said_of_it.contains("lies about its size"), "{said_of_it}");
-    }
-
-    #[test]
-    fn code_that_opens_files_is_found_wherever_it_stands() {
-        let code =
-            b"def forward(self, x):\n  if x: y = torch.from_file(\"/etc/passwd\")\n".as_slice();
-        let archive = zipped(&[("m/code/__torch__/a.py", code)], DEFLATED);
-        let error = search_code(&archive).unwrap_err();
-        assert!(
-            error.contains("from_file()") && error.contains("a.py"),
-            "{error}"
-        );
-        let archive = zipped(&[("m/code/a.py", b"torch.mul(x, y)")], DEFLATED);
-        assert_eq!(search_code(&archive), Ok(()));
     }
 }

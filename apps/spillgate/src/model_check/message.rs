@@ -23,6 +23,8 @@ pub(super) struct Question {
     pub(super) memory: u64,
     /// Seconds of processor time.
     pub(super) seconds: u64,
+    /// Folders and files that may be read.
+    pub(super) folders: Vec<PathBuf>,
 }
 
 /// The messages of the process, in this order.

@@ -1,9 +1,9 @@
-//! The limits of the process that checks a model: little memory and time, no file written, no network, no other
+//! The limits of the process that checks a model: little memory and time, no file but those of models, none written, no network, no other
 //! program. A limit that the system does not offer is reported and left out.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
@@ -13,6 +13,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule,
 };
+use spillgate_worker::confinement::Confinement;
 
 /// Most descriptors: standard ones, the model file, what libtorch looks up in /proc and /sys.
 const DESCRIPTORS_MAX: u64 = 64;
@@ -34,8 +35,9 @@ impl Held {
 }
 
 /// Confines this process, which must have one thread; threads that it starts later are confined, too. `memory` is in
-/// bytes beyond the present use, `seconds` of processor time from its start.
-pub(super) fn enter(memory: u64, seconds: u64) -> Held {
+/// bytes beyond the present use, `seconds` of processor time from its start. It reads what lies in these
+/// folders, and what libraries need.
+pub(super) fn enter(memory: u64, seconds: u64, folders: &[PathBuf]) -> Held {
     let mut held = Held::default();
     // When its parent is gone, no process waits for the answer.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
@@ -43,7 +45,11 @@ pub(super) fn enter(memory: u64, seconds: u64) -> Held {
     held.note("memory, time and files", limits);
     held.note("no network", alone());
     held.note("no new privileges", prctl::set_no_new_privs().map_err(text));
-    held.note("no writing (landlock)", no_writing());
+    let files = Confinement::of(folders).and_then(|files| files.enter());
+    held.note(
+        "no files but those of models, none written (landlock)",
+        files,
+    );
     held.note("no other system calls (seccomp)", no_calls());
     held
 }
@@ -81,20 +87,6 @@ fn alone() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNET)
         .or_else(|_| unshare(user))
         .map_err(text)
-}
-
-/// All files can be read, none written, made or removed; no port bound or connected to.
-fn no_writing() -> Result<(), String> {
-    let abi = ABI::V5;
-    let rules = Ruleset::default()
-        .handle_access(AccessFs::from_write(abi))
-        .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
-        .and_then(|rules| rules.create());
-    let status = rules.map_err(text)?.restrict_self().map_err(text)?;
-    match status.ruleset {
-        RulesetStatus::NotEnforced => Err("this system has none".to_owned()),
-        _ => Ok(()),
-    }
 }
 
 /// System calls that no model needs fail: sockets, other programs, writing by path, ways around this filter.
@@ -202,14 +194,17 @@ mod tests {
         let folder = std::env::temp_dir();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let held = enter(256 << 20, 60);
+        let held = enter(256 << 20, 60, &[]);
         println!("confined {held:?}");
         let is_held_by = |what: &str| held.by.iter().any(|by| by.contains(what));
         assert!(is_held_by("memory, time and files"), "{held:?}");
         assert!(
-            std::fs::read("/proc/self/status").is_ok(),
-            "reading goes on"
+            std::fs::read("/proc/cpuinfo").is_ok(),
+            "what libtorch looks up"
         );
+        if is_held_by("landlock") {
+            assert!(std::fs::read("/etc/hostname").is_err());
+        }
         let mut memory: Vec<u8> = Vec::new();
         assert!(
             memory.try_reserve_exact(1 << 30).is_err(),

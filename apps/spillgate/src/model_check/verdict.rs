@@ -118,6 +118,7 @@ mod tests {
             model: None,
             memory: 64 << 20,
             seconds: 7,
+            folders: Vec::new(),
         };
         let said = said.to_owned();
         let status = status.map(ExitStatus::from_raw);

@@ -1,10 +1,12 @@
 //! Model files that mean no good: TorchScript made from a shipped model with other code, checked by the program itself.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use crate::support::archive::{model, shipped};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// A folder with a pipeline of one classifier, `light.pt`, that goes with its test.
@@ -74,13 +76,41 @@ fn a_good_model_passes_and_an_error_on_its_example_is_a_warning() {
 fn code_that_opens_files_is_refused_and_opens_none() {
     let folder = Folder::new();
     let target = folder.0.path().join("written");
-    folder.model(&format!(
-        "    _9 = torch.from_file(\"{}\", True, 16, dtype=6, layout=0, device=torch.device(\"cpu\"), pin_memory=False)\n",
-        target.display()
-    ));
-    let said = folder.refused(&[]);
-    assert!(said.contains("its code calls from_file()"), "{said}");
-    assert!(!target.exists());
+    let target_name = target.display();
+    let rest = "True, 16, dtype=6, layout=0, device=torch.device(\"cpu\"), pin_memory=False";
+    // However it is written, and also where the run on the example does not come.
+    let cases = [
+        (
+            format!("    _9 = torch.from_file(\"{target_name}\", {rest})\n    print(_9)\n"),
+            "aten::from_file",
+        ),
+        (
+            format!("    _9 = torch.from_file (\"{target_name}\", {rest})\n    print(_9)\n"),
+            "aten::from_file",
+        ),
+        (
+            format!("    _9 = ops.aten.from_file (\"{target_name}\", {rest})\n    print(_9)\n"),
+            "aten::from_file",
+        ),
+        (
+            format!("    torch.save (1, \"{target_name}\")\n"),
+            "aten::save",
+        ),
+        (
+            format!(
+                "    if bool(torch.gt(torch.sum(argument_1), 1e30)):\n      torch.save(1, \"{target_name}\")\n    else:\n      pass\n"
+            ),
+            "aten::save",
+        ),
+    ];
+    for (code, operator) in cases {
+        folder.model(&code);
+        let said = folder.refused(&[]);
+        let part =
+            format!("names {operator}, which is not among the operators that models may use");
+        assert!(said.contains(&part), "{code}: {said}");
+        assert!(!target.exists(), "{code}");
+    }
 }
 
 #[test]
@@ -150,6 +180,72 @@ fn wrong_files_are_named_with_the_cure_before_anything_is_loaded() {
     assert!(folder.refused(&[]).contains("`git lfs pull` fetches it"));
     std::fs::write(folder.0.path().join("light.pt"), b"\x08\x07\x12\x07pytorch").unwrap();
     assert!(folder.refused(&[]).contains("it is an ONNX model; export"));
+}
+
+/// Starts `spillgate serve` on the pipeline, and gives its standard error from the line on that says that it listens.
+fn serve(folder: &Folder) -> (Child, Lines<BufReader<ChildStderr>>) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_spillgate"))
+        .current_dir(folder.0.path())
+        .args(["serve", "p.yaml", "--listen", "127.0.0.1:0", "--no-admin"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().unwrap().contains("listening on"));
+    (server, lines)
+}
+
+#[test]
+fn a_reload_takes_models_from_the_folders_of_the_start_alone() {
+    let folder = Folder::new();
+    folder.model("");
+    let (mut server, mut lines) = serve(&folder);
+    let elsewhere = tempfile::tempdir().unwrap();
+    for name in ["light.pt", "light.labels"] {
+        std::fs::copy(folder.0.path().join(name), elsewhere.path().join(name)).unwrap();
+    }
+    let model = elsewhere.path().canonicalize().unwrap().join("light.pt");
+    folder.pipeline(&model.display().to_string());
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
+    let said = lines.find(|line| line.as_ref().unwrap().contains("modules.light: "));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let said = said.unwrap().unwrap();
+    let part = format!("it lies at {}, outside of the folders", model.display());
+    assert!(
+        said.contains(&part) && said.contains("--model-dir"),
+        "{said}"
+    );
+}
+
+/// A thread that entered landlock gains no privileges any more, which its status shows.
+#[test]
+fn threads_that_run_models_or_decode_are_confined_and_the_others_are_not() {
+    let folder = Folder::new();
+    folder.model("");
+    let (mut server, _lines) = serve(&folder);
+    let mut all = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let of = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        all.push((of("Name:"), of("NoNewPrivs:") == "1"));
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    if all.iter().all(|(_, confined)| !confined) {
+        return println!("skipped: no landlock here");
+    }
+    let devices: Vec<&(String, bool)> = all
+        .iter()
+        .filter(|(name, _)| name.starts_with("device "))
+        .collect();
+    assert!(devices.len() >= 2, "models and decoding: {all:?}");
+    for (name, confined) in &all {
+        assert_eq!(*confined, name.starts_with("device "), "{name}: {all:?}");
+    }
 }
 
 #[test]

@@ -309,16 +309,16 @@ async fn what_has_not_changed_is_not_started_anew() {
 async fn a_server_that_reloads_ends_when_it_is_told_to() {
     let mut server = Server::start("ends").await;
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../modules/models");
-    let measured = format!(
-        "
+    for name in ["road.pt", "road.labels"] {
+        std::fs::copy(models.join(name), server.folder.join(name)).unwrap();
+    }
+    let measured = "
 name: p
 slo: 2s
 modules:
-  detect: {{ op: detector, model: {}, input: 320, inputs: {{ image: $source.frame }}, device: cpu:0, batch: {{ max: 64 }} }}
-outputs: {{ vehicles: $detect.vehicles }}
-",
-        models.join("road.pt").display()
-    );
+  detect: { op: detector, model: road.pt, input: 320, inputs: { image: $source.frame }, device: cpu:0, batch: { max: 64 } }
+outputs: { vehicles: $detect.vehicles }
+";
     std::fs::write(server.folder.join("p.yaml"), measured).unwrap();
     let pid = Pid::from_raw(server.process.id() as i32);
     kill(pid, Signal::SIGHUP).unwrap();

@@ -461,4 +461,6 @@ fn give_back(loaded: Loaded, device: Device) {
 }
 
 #[cfg(test)]
+mod operators;
+#[cfg(test)]
 pub(super) mod tests;

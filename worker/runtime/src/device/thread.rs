@@ -19,9 +19,9 @@ use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 use super::shared::{Shared, Task};
 use super::weights::{self, WeightsConfig};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
-use crate::cores;
 use crate::executor::Executor;
 use crate::timer::TimerThread;
+use crate::{confinement, cores};
 
 /// The thread of a device.
 pub struct DeviceThread {
@@ -67,7 +67,10 @@ impl DeviceThread {
             shared,
             core,
             Some(loader),
-            Box::new(move || Ok(executor as Box<dyn Executor>)),
+            Box::new(move || {
+                confinement::enter()?;
+                Ok(executor as Box<dyn Executor>)
+            }),
         )
     }
 

@@ -20,6 +20,7 @@ use spillgate_worker_policy::device::DeviceEvent;
 
 use super::panic_text;
 use super::shared::Shared;
+use crate::confinement;
 use crate::executor::Executor;
 use crate::placed::{Loader, LoaderFactory};
 
@@ -243,6 +244,7 @@ fn begin(
     resident: &[WeightsId],
     store: &Store,
 ) -> Result<Box<dyn Loader>, OperatorError> {
+    confinement::enter()?;
     let mut loader = loader()?;
     for &weights in resident {
         store.put(weights, Ok(loader.load(weights, false)?));

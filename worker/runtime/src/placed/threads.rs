@@ -21,9 +21,9 @@ use super::shared::{
     Batch, Executed, InputTask, Kept, LoadTask, Outcome, Prepared, Report, Shared, State,
 };
 use super::{Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
-use crate::cores;
 use crate::device::panic_text;
 use crate::timer::TimerThread;
+use crate::{confinement, cores};
 
 /// The threads of a device. They end when it is dropped.
 pub struct PlacedDevice {
@@ -131,9 +131,13 @@ impl Drop for PlacedDevice {
     }
 }
 
-/// Runs what may report something, and says when it has ended.
+/// Runs what works with models and may report something, and says when it has ended.
 fn ends(shared: &Shared, run: impl FnOnce(&Shared)) {
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(shared)));
+    let confined = || match confinement::enter() {
+        Ok(()) => run(shared),
+        Err(why) => panic!("{why}"),
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(confined));
     shared.is_done();
     if let Err(panic) = outcome {
         resume_unwind(panic);

@@ -1,25 +1,28 @@
 //! `spillgate profile --accuracy SOURCE`: how accurate the variants of a module are.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use spillgate::accuracy::{self, labelled::Labelled};
 use spillgate::embedded::Deployment;
 use spillgate::files;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_telemetry::logging::say;
 
 use super::{ProfileArgs, Progress, check};
 
 /// Measures one module and prints a line a variant, then the lines for the pipeline file.
-pub(super) fn run(args: &ProfileArgs, source: &str) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ProfileArgs, source_name: &str) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
-    let source = Labelled::open(source, args.frames)?;
+    let source = Labelled::open(source_name, args.frames)?;
     let what = accuracy::choose(&loaded.pipeline, args.module.as_deref(), source.kind())?;
-    check(&mut loaded, &args.models, &|module| {
-        module.id == what.module
-    })?;
+    let runs = |module: &Module| module.id == what.module;
+    // The pictures, where the source is a folder.
+    let pictures = PathBuf::from(source_name);
+    check(&mut loaded, &args.models, &library, &runs, &[pictures])?;
     let deployment = Deployment {
         base_dir: loaded.base_dir(),
         pipeline: loaded.pipeline,

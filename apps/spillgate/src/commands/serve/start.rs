@@ -181,14 +181,17 @@ pub(crate) fn load(
         None => None,
     };
     let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
-    let mut checks = Checks::new(models)?;
+    let mut checks = Checks::new(models, library.clone())?;
+    checks.allow(&all);
     check(&mut all, &mut checks, &runs, &tell)?;
     if let Some(confined) = checks.confined() {
         say(&format!(
             "model files were checked in a process of their own: {confined}"
         ));
     }
-    checks.guard_loading();
+    if let Err(why) = checks.guard_loading(&[]) {
+        say(&not_confined(&why));
+    }
     let fingerprint = fingerprint(&all, &library);
     let deployments = complete(all, &library, part.is_none(), &tell)?;
     Ok(Loaded {
@@ -200,12 +203,20 @@ pub(crate) fn load(
     })
 }
 
+/// What is said where threads that run models can open what the process can.
+pub(crate) fn not_confined(why: &str) -> String {
+    format!(
+        "warning: threads that run models and decode pictures are not confined to the files of models ({why}); only the list of \
+         operators keeps models from opening others"
+    )
+}
+
 /// What is served, with the profiles that are missing, if they may be measured here.
 pub(super) fn complete(
     all: Vec<LoadedPipeline>,
     library: &Arc<Library>,
     measures: bool,
-    tell: &dyn Fn(&str),
+    tell: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<Vec<Deployment>> {
     let mut deployments = Vec::new();
     for loaded in all {
@@ -281,7 +292,7 @@ pub(super) fn check(
 fn measure_missing(
     deployment: &mut Deployment,
     library: &Arc<Library>,
-    tell: &dyn Fn(&str),
+    tell: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<()> {
     if measure::missing(deployment, false).is_empty() {
         return Ok(());

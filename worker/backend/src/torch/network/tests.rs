@@ -9,7 +9,7 @@ use super::*;
 
 const CPU: Device = Device::Cpu;
 
-fn fixture(name: &str) -> Vec<u8> {
+pub(super) fn fixture(name: &str) -> Vec<u8> {
     configure();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     std::fs::read(folder.join(format!("{name}.pt"))).expect("a fixture")
