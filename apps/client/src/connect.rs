@@ -3,6 +3,7 @@
 //! [`Server`] holds the address and the settings. It dials for the generated client and for `bench`, which speaks
 //! HTTP/2 itself. Nothing is retried here: the caller that lost a server decides whether to dial again.
 
+mod addresses;
 mod bandwidth;
 mod shaped;
 mod tls;
@@ -11,6 +12,7 @@ mod token;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -45,8 +47,9 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// The server and how to reach it: the same for `stream` and `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
-    /// Address of the server; https:// speaks TLS
-    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
+    /// Address of the server; https:// speaks TLS. Several that serve the same, with commas between them: connections take turns,
+    /// and go to another one when one is gone
+    #[arg(long, value_name = "URL,...", default_value = DEFAULT_SERVER)]
     pub server: String,
 
     /// Trust servers whose certificates these sign (PEM) [default: the certificates of this system]
@@ -73,15 +76,26 @@ pub struct ServerArgs {
 /// A server, ready to be dialled. Cloning is cheap.
 #[derive(Clone)]
 pub struct Server {
-    /// For example `https://gpu-box:7700`.
+    /// For example `https://gpu-box:7700`; of several, as they were given.
     pub(crate) url: String,
-    /// For example `gpu-box:7700`.
-    authority: String,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// What calls name as their server: the first one, like `https://gpu-box:7700`.
+    pub(crate) origin: String,
+    places: Arc<[Place]>,
+    tls: Option<TlsConnector>,
+    /// Number of connections that were begun.
+    turn: Arc<AtomicUsize>,
     /// This client has a certificate.
     certified: bool,
     authorize: Authorize,
     slow: Option<SlowLink>,
+}
+
+/// Where a server is.
+struct Place {
+    /// For example `gpu-box:7700`.
+    authority: String,
+    /// The name in its certificate, where it speaks TLS.
+    name: Option<ServerName<'static>>,
 }
 
 /// A connection's bytes, as they go out.
@@ -99,25 +113,21 @@ impl Server {
     /// # Errors
     /// When the address is malformed, or a file cannot be used; one line that names the flag or the file.
     pub fn from_args(args: &ServerArgs) -> Result<Self> {
-        let url = server_url(&args.server)?;
-        let uri: Uri = url.parse()?;
-        let authority = uri
-            .authority()
-            .context("an address has a host")?
-            .to_string();
-        let host = uri.host().context("an address has a host")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let is_tls = uri.scheme_str() == Some("https");
+        let (origin, uris) = server_urls(&args.server)?;
+        let url = match uris.len() {
+            1 => origin.clone(),
+            _ => args.server.clone(),
+        };
+        let is_tls = uris[0].scheme_str() == Some("https");
+        let places = uris.iter().map(|uri| place(uri, is_tls, args));
+        let places = places.collect::<Result<Arc<[Place]>>>()?;
         let tls = if is_tls {
-            let name = args.server_name.as_deref().unwrap_or(host).to_owned();
-            let name = ServerName::try_from(name.clone())
-                .map_err(|_| anyhow!("--server-name: \"{name}\" is no name of a server"))?;
             let config = tls::config(
                 args.ca.as_deref(),
                 args.cert.as_deref(),
                 args.key.as_deref(),
             )?;
-            Some((TlsConnector::from(Arc::new(config)), name))
+            Some(TlsConnector::from(Arc::new(config)))
         } else {
             let flags = [
                 ("--ca", args.ca.is_some()),
@@ -125,20 +135,24 @@ impl Server {
                 ("--server-name", args.server_name.is_some()),
             ];
             if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                let authority = &places[0].authority;
                 bail!("{flag} is for TLS, and {url} is not: write https://{authority}");
             }
             None
         };
         let authorize = Authorize::from_file(args.token_file.as_deref())?;
-        if authorize.has_token() && !is_tls && !token::is_loopback(host) {
+        let is_near = |uri: &Uri| token::is_loopback(host_of(uri));
+        if authorize.has_token() && !is_tls && !uris.iter().all(is_near) {
             eprintln!(
                 "warning: the token goes to {url} in the clear: anybody on the way can read and use it; https:// would hide it"
             );
         }
         Ok(Server {
             url,
-            authority,
+            origin,
+            places,
             tls,
+            turn: Arc::default(),
             certified: args.cert.is_some(),
             authorize,
             slow: None,
@@ -169,13 +183,16 @@ impl Server {
     }
 
     async fn shake_hands(&self) -> Result<Connection> {
-        let stream = TcpStream::connect(&self.authority).await?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let all: Vec<&str> = self.places.iter().map(|p| p.authority.as_str()).collect();
+        let (place, stream) = addresses::connect(&all, turn).await?;
         stream.set_nodelay(true)?;
         let stream = match &self.slow {
             Some(link) => Either::Right(Box::new(Shaped::new(stream, link.clone()))),
             None => Either::Left(stream),
         };
-        let Some((connector, name)) = &self.tls else {
+        let name = &self.places[place].name;
+        let Some((connector, name)) = self.tls.as_ref().zip(name.as_ref()) else {
             return Ok(Either::Left(stream));
         };
         let stream = connector.connect(name.clone(), stream).await;
@@ -190,8 +207,9 @@ impl Server {
     pub(crate) async fn connect(&self) -> Result<Client> {
         // The connector speaks TLS itself. For tonic the connection is a plain one, with the true address in its
         // calls.
-        let origin: Uri = self.url.parse()?;
-        let channel = Endpoint::from_shared(format!("http://{}", self.authority))
+        let origin: Uri = self.origin.parse()?;
+        let authority = &self.places[0].authority;
+        let channel = Endpoint::from_shared(format!("http://{authority}"))
             .with_context(|| format!("\"{}\" is no server address", self.url))?
             .origin(origin)
             .initial_stream_window_size(8 << 20)
@@ -247,6 +265,43 @@ impl tower_service::Service<Uri> for Dialler {
         let server = self.0.clone();
         Box::pin(async move { Ok(TokioIo::new(server.dial().await?)) })
     }
+}
+
+/// The servers of a list; also the first one as a text.
+///
+/// # Errors
+/// When one is no address, or some speak TLS and others do not.
+fn server_urls(text: &str) -> Result<(String, Vec<Uri>)> {
+    let urls = text.split(',').map(server_url);
+    let urls = urls.collect::<Result<Vec<String>>>()?;
+    let uris = urls.iter().map(|url| Ok(url.parse()?));
+    let uris = uris.collect::<Result<Vec<Uri>>>()?;
+    if let Some(other) = uris.iter().find(|uri| uri.scheme() != uris[0].scheme()) {
+        bail!(
+            "\"{text}\": {other} and {} differ in TLS; begin all with http://, or all with https://",
+            uris[0]
+        );
+    }
+    let first = urls.into_iter().next();
+    Ok((first.context("an address has a host")?, uris))
+}
+
+fn host_of(uri: &Uri) -> &str {
+    let host = uri.host().unwrap_or_default();
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn place(uri: &Uri, is_tls: bool, args: &ServerArgs) -> Result<Place> {
+    let authority = uri.authority().context("an address has a host")?;
+    let name = args.server_name.as_deref().unwrap_or(host_of(uri));
+    let name = is_tls.then(|| {
+        ServerName::try_from(name.to_owned())
+            .map_err(|_| anyhow!("--server-name: \"{name}\" is no name of a server"))
+    });
+    Ok(Place {
+        authority: authority.to_string(),
+        name: name.transpose()?,
+    })
 }
 
 /// `127.0.0.1:7700` and `http://127.0.0.1:7700/` mean the same.
@@ -335,12 +390,16 @@ mod tests {
         ] {
             assert_eq!(server_url(text).unwrap(), url);
         }
+        let (first, all) = server_urls("a:1,http://b:2").unwrap();
+        assert_eq!((first.as_str(), all.len()), ("http://a:1", 2));
         for (text, says) in [
             ("localhost", "names no port"),
             ("https://a", "names no port; write https://a:7700"),
             ("ftp://a:1", "begins with http:// or https://"),
+            ("a:1,b", "\"b\" names no port"),
+            ("http://a:1,https://b:2", "differ in TLS"),
         ] {
-            let error = server_url(text).unwrap_err().to_string();
+            let error = server_urls(text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }

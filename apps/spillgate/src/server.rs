@@ -40,6 +40,8 @@ use crate::status::StatusReader;
 pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long device threads and telemetry may take to end once no request is left.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Connections on which nothing is in flight for this long are not waited for when the server stops.
+const QUIET: Duration = Duration::from_millis(500);
 /// A message is to be whole this long after its first byte, a call's first one after its headers.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A client that leaves an answer unread for this long is cut off.
@@ -131,6 +133,8 @@ pub struct Server {
     part: Option<Part>,
     edge: Arc<Edge>,
     health: HealthReporter,
+    /// It is about to stop: new clients are to go elsewhere.
+    leaves: CancellationToken,
     stop: CancellationToken,
     connections: TaskTracker,
     drain: Duration,
@@ -264,22 +268,22 @@ impl Server {
         let api = Arc::new(Api::new(embedded.hosts.clone(), sampler));
         let services = Services::new(api.clone(), other);
 
-        let stop = CancellationToken::new();
+        let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         let connections = TaskTracker::new();
         let address = listener.local_addr().unwrap_or(config.listen);
         let admin_address = admin.as_ref().map(|admin| admin.address);
         if let Some(admin) = admin {
-            let (edge, serving, stop) = (edge.clone(), serving.clone(), stop.clone());
+            let (edge, serving, leaves) = (edge.clone(), serving.clone(), leaves.clone());
             let status = status_of(serving.clone(), config.part.clone());
             let not_ready = move || {
                 let embedded = serving.now();
-                let why = not_ready(&embedded, &stop).or_else(|| full(&edge));
+                let why = not_ready(&embedded, &leaves).or_else(|| full(&edge));
                 why.or_else(|| without_workers(&embedded.hosts))
             };
             admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
-        tokio::spawn(watch(serving.clone(), health.clone(), stop.clone()));
+        tokio::spawn(watch(serving.clone(), health.clone(), leaves.clone()));
         heap::keep();
         tokio::spawn(heap::trim(edge.account().clone(), stop.clone()));
         connections.spawn(listener::serve(
@@ -318,6 +322,7 @@ impl Server {
             part: config.part,
             edge,
             health,
+            leaves,
             stop,
             connections,
             drain,
@@ -358,28 +363,42 @@ impl Server {
             .collect()
     }
 
-    /// Stops in order: no new requests, those in flight end or are dropped when their time is over,
-    /// connections close, devices end, telemetry is flushed. Bounded at each step.
+    /// Says that it is about to stop: it is not ready, and its health is NOT_SERVING. It serves on, also clients that come
+    /// now, so that they have time to hear of it. What is served is not replaced any more.
+    pub async fn leave(&self) {
+        self.leaves.cancel();
+        self.serving.close();
+        let embedded = self.serving.now();
+        set_health(&self.health, &embedded.hosts, ServingStatus::NotServing).await;
+    }
+
+    /// Stops in order: no new calls, those in flight end or are dropped when their time is over, streams end once what they
+    /// took is answered, connections close, devices end, telemetry is flushed. Bounded at each step.
     pub async fn stop(self) -> Ended {
+        self.leave().await;
         let Server {
             serving,
             telemetry,
-            health,
             stop,
             connections,
             drain,
             ..
         } = self;
-        serving.close();
         let embedded = serving.now();
-        set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
+        stop.cancel();
+        connections.close();
+        let give_up = Instant::now() + drain;
+        let mut quiet_since = Instant::now();
+        // Calls that were on their way when their clients heard of the end are served. A client that never hears of it, or
+        // keeps its connection open, is not waited for.
+        while !connections.is_empty() && quiet_since.elapsed() < QUIET && Instant::now() < give_up {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            if serving.in_flight() > 0 {
+                quiet_since = Instant::now();
+            }
+        }
         for host in serving.all_hosts() {
             host.drain();
-        }
-        stop.cancel();
-        let give_up = Instant::now() + drain;
-        while serving.in_flight() > 0 && Instant::now() < give_up {
-            tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let aborted = serving.in_flight();
         if !embedded.links.is_empty() {
@@ -393,9 +412,8 @@ impl Server {
         for links in &embedded.links {
             links.end().await;
         }
-        connections.close();
-        // Streams that their clients keep open are cut off.
-        if tokio::time::timeout(Duration::from_millis(500), connections.wait())
+        // Answers that are not read by then are cut off.
+        if tokio::time::timeout(QUIET, connections.wait())
             .await
             .is_err()
         {

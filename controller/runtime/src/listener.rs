@@ -26,7 +26,7 @@ use tonic::service::Routes;
 use crate::api::Api;
 use crate::convert;
 use crate::edge::{
-    Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
+    Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, Why, sweep,
 };
 
 /// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
@@ -84,6 +84,7 @@ enum Answer {
         answer: Asked,
         call: Arc<Call>,
         is_unary: bool,
+        is_api: bool,
     },
 }
 
@@ -107,9 +108,15 @@ impl Future for Answer {
                 answer,
                 call,
                 is_unary,
+                is_api,
             } => {
                 let (head, body) = ready!(answer.as_mut().poll(cx))?.into_parts();
                 let mut answers = Answers::new(body, call.clone(), *is_unary);
+                if !*is_api {
+                    // The API ends its streams itself: what they took is answered first.
+                    let call = call.clone();
+                    answers = answers.until(async move { call.is_to_end().await });
+                }
                 if *is_unary {
                     answers.make(cx);
                 }
@@ -177,6 +184,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             answer,
             call,
             is_unary,
+            is_api,
         }
     }
 }
@@ -192,8 +200,9 @@ fn is_grpc(headers: &http::HeaderMap) -> bool {
         .any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// Serves connections, over TLS if given, until `stop` is cancelled. Then no new connections are accepted and open
-/// ones finish their calls. `tracker` is empty once the last has ended.
+/// Serves connections, over TLS if given, until `stop` is cancelled. Then no new connections are accepted, and open
+/// ones take no new calls and finish those that they have. Streams end with UNAVAILABLE, each once what it took is
+/// answered. `tracker` is empty once the last connection has ended.
 pub async fn serve(
     listener: TcpListener,
     services: Services,
@@ -308,14 +317,21 @@ async fn serve_connection(
             return;
         },
     }
-    let ended = tokio::select! {
-        ended = http.as_mut() => ended,
-        () = stop.cancelled() => {
-            http.as_mut().graceful_shutdown();
-            http.await
+    let (mut departs, mut stops) = (false, false);
+    loop {
+        tokio::select! {
+            ended = http.as_mut() => return ended_with(ended),
+            () = connection.departs(), if !departs => {
+                departs = true;
+                // GOAWAY: calls that were on their way are served still.
+                http.as_mut().graceful_shutdown();
+            }
+            () = stop.cancelled(), if !stops => {
+                stops = true;
+                connection.depart(Why::ServerEnds);
+            }
         }
-    };
-    ended_with(ended);
+    }
 }
 
 fn ended_with(result: Result<(), hyper::Error>) {

@@ -61,13 +61,14 @@ impl Connections {
             keepers.spawn(keep(server.clone(), sender));
             senders.push(receiver);
         }
-        let url = &server.url;
         for sender in &mut senders {
             timeout(CONNECT_TIME_MAX, sender.wait_for(Option::is_some))
                 .await
-                .map_err(|_| anyhow!("cannot reach {url} within {CONNECT_TIME_MAX:?}"))??;
+                .map_err(|_| {
+                    anyhow!("cannot reach {} within {CONNECT_TIME_MAX:?}", server.url)
+                })??;
         }
-        let mut head = http::Request::post(format!("{url}{METHOD}"))
+        let mut head = http::Request::post(format!("{}{METHOD}", server.origin))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
         if let Some(token) = server.authorization() {

@@ -21,6 +21,12 @@ const OUTGOING_MAX: usize = 32;
 /// Most time for the answer to `open`; a server sends it at once.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Most time to find another server once one ended the stream in order. Frames wait meanwhile, and those with an SLO
+/// not much longer.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Between two attempts to do so: those of a list that are there are tried within one of them.
+const MOVE_PAUSE: Duration = Duration::from_millis(50);
+
 pub(super) struct Link {
     pub(super) opened: pb::StreamOpened,
     /// Taken by the sender; when it is dropped the server knows that no more frames come.
@@ -67,6 +73,20 @@ impl Link {
             outgoing: Some(outgoing),
             answers,
         })
+    }
+
+    /// Opens the stream anew after its server ended it in order. Another server takes it at once, and so does the same
+    /// one on a new connection; `None` where none does within [`MOVE_TIME_MAX`].
+    pub(super) async fn elsewhere(config: SessionConfig) -> Option<Self> {
+        let attempts = async {
+            loop {
+                if let Ok(link) = Link::open(&config).await {
+                    return link;
+                }
+                sleep(MOVE_PAUSE).await;
+            }
+        };
+        timeout(MOVE_TIME_MAX, attempts).await.ok()
     }
 
     /// Tries until it succeeds; dropping it ends the attempts.

@@ -1,13 +1,15 @@
 //! One client: sends its frames when they are due, receives the answers, and accounts for each frame once.
 //!
 //! A single task owns the table of frames that wait for their answer. Sending never waits for the network: a frame
-//! for which the connection has no room is refused here, as `client: backlog`. When the server goes away, waiting
-//! frames fail with the cause. Then the client ends and planned frames fail as well. A client that reconnects goes on
-//! instead, and due frames fail until the server is back.
+//! for which the connection has no room is refused here, as `client: backlog`. When the server ends the stream in
+//! order, it goes on elsewhere without a lost frame (`moving`). When the server is lost, waiting frames fail with the
+//! cause. Then the client ends and planned frames fail as well. A client that reconnects goes on instead, and due
+//! frames fail until the server is back.
 
+mod moving;
 mod sending;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +25,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use self::moving::{ended_in_order, room};
 use super::adapting::{Adapting, WantedSide};
 use super::board::{Board, Lost};
 use super::clock::FrameClock;
 use super::link::Link;
-use super::producer::{Prepared, Producer};
+use super::producer::{Made, Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
 use super::trace::{FrameTrace, SpanExport, Tracer};
 use crate::connect::Server;
@@ -69,10 +72,14 @@ struct Waiting {
     due: Duration,
     sent: Duration,
     sent_as: SentAs,
+    /// It may have to be sent again.
+    made: Made,
     picture: Option<Arc<RgbImage>>,
     truth: Option<Arc<GroundTruth>>,
     trace: FrameTrace,
     scale: Scale,
+    /// By a server that shuts down.
+    was_given_up: bool,
 }
 
 /// An open stream, before its first frame.
@@ -145,6 +152,8 @@ impl Session {
             saver,
             tracer,
             waiting: BTreeMap::new(),
+            held: VecDeque::new(),
+            moves: 0,
             next_number: 0,
             outgoing: self.link.outgoing.take(),
             sending: true,
@@ -172,6 +181,10 @@ struct Running<'a> {
     saver: Option<Saver>,
     tracer: Tracer,
     waiting: BTreeMap<u64, Waiting>,
+    /// Of these, those that are to be sent, in order: the stream moved, or moves.
+    held: VecDeque<u64>,
+    /// How often the stream moved since the last answer.
+    moves: usize,
     next_number: u64,
     config: SessionConfig,
     frames: mpsc::Receiver<Result<Prepared>>,
@@ -202,6 +215,11 @@ fn adapt(
 /// The stream, or the attempts to open it again.
 enum Way {
     Open(Box<Link>),
+    /// Its server ended it in order.
+    Moving {
+        cause: String,
+        attempt: Pin<Box<dyn Future<Output = Option<Link>> + Send>>,
+    },
     Lost {
         since: Instant,
         cause: String,
@@ -212,6 +230,7 @@ enum Way {
 /// The events of a session.
 enum Arrival {
     Answer(Result<Option<StreamResponse>, Status>),
+    Moved(Option<Link>),
     Reopened(Link),
 }
 
@@ -219,6 +238,7 @@ impl Way {
     async fn next(&mut self) -> Arrival {
         match self {
             Way::Open(link) => Arrival::Answer(link.answers.message().await),
+            Way::Moving { attempt, .. } => Arrival::Moved(attempt.await),
             Way::Lost { attempt, .. } => Arrival::Reopened(attempt.await),
         }
     }
@@ -260,11 +280,22 @@ impl Running<'_> {
                             return Ok(end);
                         }
                         Arrival::Answer(Ok(None)) => "the server ended the stream".to_owned(),
+                        Arrival::Answer(Err(status)) if ended_in_order(&status) && self.may_move() => {
+                            if !self.sending && self.waiting.is_empty() {
+                                return Ok(end);
+                            }
+                            way = self.move_on(&lost_cause(&status));
+                            continue;
+                        }
                         Arrival::Answer(Err(status)) => lost_cause(&status),
-                        Arrival::Reopened(link) => {
+                        Arrival::Reopened(link) | Arrival::Moved(Some(link)) => {
                             way = self.resume(way, link);
                             continue;
                         }
+                        Arrival::Moved(None) => match way {
+                            Way::Moving { ref cause, .. } => cause.clone(),
+                            _ => continue,
+                        },
                     };
                     if self.config.reconnect && self.sending && !stop.is_cancelled() {
                         way = self.wait_for_server(cause)?;
@@ -283,9 +314,11 @@ impl Running<'_> {
                 },
                 () = sleep_until(due.unwrap_or(self.run_start)), if self.sending && due.is_some() => {
                     if let Some((frame, due)) = next.take() {
-                        self.send(frame, due)?;
+                        let waits = self.holds_frames(&way);
+                        self.send(frame, due, waits)?;
                     }
                 }
+                () = room(self.outgoing.as_ref()), if !self.held.is_empty() => self.send_held(),
                 () = sleep_until(reports_at.unwrap_or(self.run_start)), if self.outgoing.is_some() && reports_at.is_some() => {
                     self.report();
                 }
@@ -325,11 +358,14 @@ impl Running<'_> {
             let (client, away) = (self.config.client, since.elapsed().as_secs_f64());
             let line = format!("client {client}: the server is back after {away:.1}s");
             self.board.screen.line(&line);
+            self.board.reconnected(Lost::Server);
         }
-        self.board.reconnected(Lost::Server);
         self.outgoing = link.outgoing.take();
         self.opened = link.opened.clone();
         self.adapting = adapt(&self.config, &link.opened, &self.clock);
+        if self.held.is_empty() && !self.sending {
+            self.outgoing = None;
+        }
         Way::Open(Box::new(link))
     }
 
@@ -368,10 +404,14 @@ impl Running<'_> {
                 return Ok(());
             }
         };
+        if self.is_for_another(&result) {
+            return Ok(());
+        }
         let Some(mut waiting) = self.waiting.remove(&result.number) else {
             self.board.stray();
             return Ok(());
         };
+        self.moves = 0;
         waiting.scale.map_back(&mut result);
         waiting.trace.ended(result.outcome());
         let end = FrameEnd {
@@ -402,7 +442,10 @@ impl Running<'_> {
     /// No more frames; returns when to stop waiting for answers.
     fn stop_sending(&mut self) -> Instant {
         self.sending = false;
-        self.outgoing = None;
+        // Frames that wait to be sent go first.
+        if self.held.is_empty() {
+            self.outgoing = None;
+        }
         let take = self.answers_take();
         if take > self.slo() + ANSWER_GRACE && !self.waiting.is_empty() {
             let (client, n, take) = (self.config.client, self.waiting.len(), take.as_secs());
@@ -473,6 +516,7 @@ impl Running<'_> {
     }
 
     fn fail_waiting(&mut self, reason: &str, cause: &str) -> Result<()> {
+        self.held.clear();
         for (number, mut waiting) in std::mem::take(&mut self.waiting) {
             waiting.trace.ended(Outcome::Failed);
             let end = FrameEnd {

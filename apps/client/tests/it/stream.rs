@@ -1,5 +1,6 @@
 //! `spillgate stream` against a small server: every frame is accounted for once, whatever the server does.
 
+mod moving;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -72,14 +73,11 @@ async fn stream_until(
 ) -> (anyhow::Result<ExitSummary>, Vec<Json>) {
     let folder = Folder::new(name);
     let results = folder.file("results.jsonl");
-    let mut all = vec![
-        "scene:size=64x64",
-        "--server",
-        &server.url,
-        "--results",
-        &results,
-    ];
+    let mut all = vec!["scene:size=64x64", "--results", &results];
     all.extend(arguments);
+    if !arguments.contains(&"--server") {
+        all.extend(["--server", &server.url]);
+    }
     if !arguments.contains(&"--fps") {
         all.extend(["--fps", "200"]);
     }
@@ -271,13 +269,13 @@ async fn when_the_server_goes_the_rest_has_failed_with_the_cause() {
     .await;
     let (outcome, lines) = stream_to(&server, "gone", &["--frames", "100"]).await;
     let error = outcome.unwrap_err().to_string();
-    assert!(error.contains("shutting down"), "{error}");
+    assert!(error.contains("it fell over"), "{error}");
     assert_each_once(&lines, 1, 100);
     let counts = by_outcome(&lines);
     assert_eq!((counts["completed"], counts["failed"]), (20, 80));
     for line in lines.iter().filter(|l| l["outcome"] == "failed") {
         assert_eq!(line["reason"], "connection_lost");
-        assert!(line["detail"].as_str().unwrap().contains("shutting down"));
+        assert!(line["detail"].as_str().unwrap().contains("it fell over"));
     }
 }
 

@@ -31,7 +31,7 @@ use super::models::ModelArgs;
 use super::placing::PlacingArgs;
 use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
-use signals::Signals;
+use signals::{Signals, TERMINATE};
 use start::PartFile;
 pub(crate) use start::not_confined;
 
@@ -45,6 +45,9 @@ pub(crate) const THREADS_MAX: usize = 512;
 pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(3600);
 /// Least default number of decoders: while one decodes a large picture, the other can decode another.
 pub(crate) const DECODERS_MIN: usize = 2;
+/// Drain delay of a gateway of a topology, where none is given: load balancers and clients look at its health every few
+/// seconds.
+const GATEWAY_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Longest idle time of a connection.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long the last lines of the log may take.
@@ -132,6 +135,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
+    /// How long to serve on after SIGTERM, while health and /readyz say that the server ends, so that clients go elsewhere
+    /// first [default: 5s for a gateway of a topology, 0s for `spillgate serve`]
+    #[arg(long, env = "SPILLGATE_DRAIN_DELAY",
+        value_parser = duration(DRAIN_MAX, "a second signal ends the delay at any time"))]
+    drain_delay: Option<Duration>,
     #[command(flatten)]
     otlp: OtlpArgs,
     /// Part of the frames that is traced, 0 to 1, when the client does not decide.
@@ -229,6 +237,10 @@ async fn serve(
             "warning: at most {connections} connections: this process may have {limit} descriptors (ulimit -Hn)"
         ));
     }
+    let drain_delay = args.drain_delay.unwrap_or(match &part {
+        Some(_) => GATEWAY_DRAIN_DELAY,
+        None => Duration::ZERO,
+    });
     let config = ServerConfig {
         listen: args.listen,
         admin: (!args.no_admin).then_some(args.admin),
@@ -297,7 +309,17 @@ async fn serve(
             again.run(&renewer).map_err(|error| format!("{error:#}"))
         });
     }
-    let signal = signals.stop_or_reload(&Arc::new(reload)).await;
+    let mut signal = signals.stop_or_reload(&Arc::new(reload)).await;
+    if signal == TERMINATE && !drain_delay.is_zero() {
+        server.leave().await;
+        say(&format!(
+            "{signal}: not ready any more; serving on for {} (--drain-delay)",
+            format_duration(drain_delay)
+        ));
+        if let Ok(again) = tokio::time::timeout(drain_delay, signals.stop()).await {
+            signal = again;
+        }
+    }
     let unanswered = server.in_flight();
     say(&format!(
         "{signal}: draining; {} requests in flight",

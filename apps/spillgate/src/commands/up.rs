@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use nix::sys::signal::Signal;
 use spillgate::files;
 use spillgate::fleets::Placing;
 use spillgate::placement::resolve_device;
@@ -311,7 +312,10 @@ async fn end(children: &mut [Child]) {
     for kind in [Kind::Gateway, Kind::Worker, Kind::Controller] {
         let mut of_kind: Vec<&mut Child> =
             children.iter_mut().filter(|c| c.kind() == kind).collect();
-        of_kind.iter_mut().for_each(|child| child.ask_to_end());
+        // Nobody is to go elsewhere: without the delay of SIGTERM.
+        of_kind
+            .iter_mut()
+            .for_each(|child| child.ask_to_end(Signal::SIGINT));
         for child in of_kind {
             child.end(END_LIMIT).await;
         }

@@ -255,6 +255,7 @@ impl Reader {
             let permit = tokio::select! {
                 permit = self.places.clone().acquire_owned() => permit,
                 () = self.tx.closed() => return,
+                why = self.call.is_to_end() => return self.end(sequence, why).await,
             };
             let Ok(permit) = permit else { return };
             let answering = Answering {
@@ -266,6 +267,10 @@ impl Reader {
             let message = tokio::select! {
                 message = frames.next() => message,
                 () = self.tx.closed() => return,
+                why = self.call.is_to_end() => {
+                    drop(answering);
+                    return self.end(sequence, why).await;
+                }
             };
             let message = match message {
                 None => return,
@@ -298,6 +303,24 @@ impl Reader {
             }
             sequence += 1;
         }
+    }
+
+    /// Takes no more frames. Once those that were taken are answered, the stream ends with this status.
+    async fn end(self, sequence: u64, why: Status) {
+        let places = self.in_flight_max + ANSWERS_WAITING;
+        let all = u32::try_from(places).unwrap_or(u32::MAX);
+        let all = tokio::select! {
+            all = self.places.clone().acquire_many_owned(all) => all,
+            () = self.tx.closed() => return,
+        };
+        let Ok(permit) = all else { return };
+        let answering = Answering {
+            sequence,
+            call: self.call.clone(),
+            permit,
+            tx: self.tx.clone(),
+        };
+        answering.say(Said::Broken(why));
     }
 
     /// Takes the pipeline of the stream's name that is served now.

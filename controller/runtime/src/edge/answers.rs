@@ -20,7 +20,12 @@ pub(crate) struct Answers<B> {
     /// The piece that was made ahead.
     first: Option<Frame<Bytes>>,
     is_over: bool,
+    /// When the call is to end, where its service does not look to that.
+    ends: Option<Ends>,
 }
+
+/// Waits until a call is to end; the status with which it does.
+type Ends = Pin<Box<dyn Future<Output = Status> + Send>>;
 
 impl<B> Answers<B>
 where
@@ -34,6 +39,7 @@ where
             is_unary,
             first: None,
             is_over: false,
+            ends: None,
         }
     }
 
@@ -45,6 +51,15 @@ where
             is_unary: true,
             first: None,
             is_over: true,
+            ends: None,
+        }
+    }
+
+    /// Ends with this status, too, once it is there.
+    pub(crate) fn until(self, ends: impl Future<Output = Status> + Send + 'static) -> Self {
+        Answers {
+            ends: Some(Box::pin(ends)),
+            ..self
         }
     }
 
@@ -59,6 +74,10 @@ where
         let Some(call) = self.call.as_ref().filter(|_| !self.is_over) else {
             return Poll::Ready(None);
         };
+        if let Some(Poll::Ready(status)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
+            self.is_over = true;
+            return Poll::Ready(Some(Ok(trailers(&status))));
+        }
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
             return Poll::Ready(None);
         };
@@ -83,9 +102,7 @@ where
             Err(full) => {
                 self.is_over = true;
                 let status = Status::resource_exhausted(format!("the answer is not kept: {full}"));
-                let mut trailers = http::HeaderMap::new();
-                let _ = status.add_header(&mut trailers);
-                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+                Poll::Ready(Some(Ok(trailers(&status))))
             }
         }
     }
@@ -115,6 +132,13 @@ where
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }
+}
+
+/// The end of an answer.
+fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut trailers = http::HeaderMap::new();
+    let _ = status.add_header(&mut trailers);
+    Frame::trailers(trailers)
 }
 
 /// A piece of an answer that waits to be sent.

@@ -13,6 +13,7 @@ use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+use tonic::Status;
 
 use super::{Asking, Connection, Token};
 
@@ -166,6 +167,14 @@ impl Call {
         match (&self.connection, &self.token) {
             (Some(connection), Some(token)) => connection.edge().ask(token, pipeline).map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Waits until it is to end, if it is a stream: once what it took is answered, with this status.
+    pub(crate) async fn is_to_end(&self) -> Status {
+        match &self.connection {
+            Some(connection) => connection.streams_end().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -14,8 +14,10 @@ use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use super::call::Call;
+use super::departure::{Departure, Why};
 use super::{Edge, Token};
 
 /// Bytes that a call holds beside its messages: the values of its headers, its task.
@@ -46,6 +48,7 @@ pub(crate) struct Connection {
     calls: Mutex<Slab<Weak<Call>>>,
     frames: Frames,
     greeted: CancellationToken,
+    departure: Departure,
     task: Mutex<Task>,
 }
 
@@ -99,6 +102,7 @@ impl Connection {
             calls: Mutex::default(),
             frames: Frames::default(),
             greeted: CancellationToken::new(),
+            departure: Departure::default(),
             task: Mutex::new(Task::Starting),
             edge,
         })
@@ -156,6 +160,21 @@ impl Connection {
             Task::Closed => handle.abort(),
             _ => *task = Task::Runs(handle),
         }
+    }
+
+    /// Ends it in order: it takes no new calls, and its streams end once what they took is answered.
+    pub(crate) fn depart(&self, why: Why) {
+        self.departure.end_streams(why);
+    }
+
+    /// Waits until it takes no new calls.
+    pub(crate) async fn departs(&self) {
+        self.departure.begun().await;
+    }
+
+    /// Waits until its streams are to end; the status with which they do.
+    pub(crate) async fn streams_end(&self) -> Status {
+        self.departure.streams_ended().await
     }
 
     /// Ends it now.

@@ -18,7 +18,7 @@ use crate::stream::trace::FrameTrace;
 /// A frame asks for an answer within this time at least: no time at all would mean the SLO.
 const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// The reason of a frame for which the connection has no room.
-const BACKLOG: &str = "backlog";
+pub(super) const BACKLOG: &str = "backlog";
 
 impl Running<'_> {
     /// Tells the server about the link. A report for which there is no room is left out: the next one says it, too.
@@ -29,7 +29,8 @@ impl Running<'_> {
         }
     }
 
-    pub(super) fn send(&mut self, frame: Prepared, due: Instant) -> Result<()> {
+    /// Sends a frame that is due, or keeps it where others wait to be sent before it.
+    pub(super) fn send(&mut self, frame: Prepared, due: Instant, waits: bool) -> Result<()> {
         let number = self.next_number;
         self.next_number += 1;
         let Prepared {
@@ -51,7 +52,11 @@ impl Running<'_> {
             Some(adapting) => adapting.sent_as(&made),
             None => made.sent_as(),
         };
-        if let Err(result) = self.give(message) {
+        let given = match waits {
+            true => self.hold(number),
+            false => self.give(message),
+        };
+        if let Err(result) = given {
             let end = FrameEnd {
                 client: self.config.client,
                 due,
@@ -68,12 +73,12 @@ impl Running<'_> {
         }
         let bytes = made.encoded.data.len();
         let scale = match &mut self.adapting {
-            Some(adapting) => {
+            Some(adapting) if !waits => {
                 adapting.sent(number, &made, bytes);
                 // The server knows the size of the source.
                 Scale::ONE
             }
-            None => made.scale(),
+            _ => made.scale(),
         };
         let sent = self.run_start.elapsed();
         self.board.sent(sent, bytes, sent_as);
@@ -81,28 +86,31 @@ impl Running<'_> {
             due,
             sent,
             sent_as,
+            made,
             picture,
             truth,
             trace,
             scale,
+            was_given_up: false,
         };
         self.waiting.insert(number, waiting);
         Ok(())
     }
 
-    fn message(
+    /// The message of a frame that is older by so much than when it was due.
+    pub(super) fn message(
         &self,
         number: u64,
         made: &Made,
         trace: &FrameTrace,
-        resized_in: Duration,
+        older: Duration,
     ) -> pb::Frame {
         let with = self
             .adapting
             .as_ref()
             .map(|adapting| adapting.sending(made));
         let with = with.unwrap_or_default();
-        let timeout = self.timeout_after(resized_in);
+        let timeout = self.timeout_after(older);
         pb::Frame {
             number,
             format: made.encoded.format.into(),
@@ -121,14 +129,14 @@ impl Running<'_> {
     }
 
     /// The time for an answer that is left to a frame, where that is less than what the server gives it anyway.
-    fn timeout_after(&self, resized_in: Duration) -> Option<Duration> {
-        if resized_in.is_zero() {
+    fn timeout_after(&self, older: Duration) -> Option<Duration> {
+        if older.is_zero() {
             return self.config.timeout;
         }
-        // Without an SLO there is no time that the resize could take away.
+        // Without an SLO there is no time that could be taken away.
         let slo = (self.opened.longest_ms <= self.opened.slo_ms).then(|| self.slo());
         let whole = self.config.timeout.into_iter().chain(slo).min()?;
-        Some(whole.saturating_sub(resized_in).max(TIMEOUT_LEAST))
+        Some(whole.saturating_sub(older).max(TIMEOUT_LEAST))
     }
 
     /// Gives a frame to the connection.

@@ -51,8 +51,12 @@ pub(crate) enum Answer {
     Held,
     /// The same answer two times.
     Twice,
-    /// The call ends with an error.
+    /// The call breaks.
     Break,
+    /// Given up by a server that shuts down.
+    GivenUp,
+    /// The call ends in order, as with a server that shuts down.
+    End,
 }
 
 pub(crate) struct FakeServer {
@@ -166,7 +170,7 @@ struct Fake {
 fn result(number: u64, answer: Answer) -> pb::Result {
     let outcome = match answer {
         Answer::Late => Outcome::Late,
-        Answer::Dropped => Outcome::Dropped,
+        Answer::Dropped | Answer::GivenUp => Outcome::Dropped,
         Answer::Refused => Outcome::Refused,
         _ => Outcome::Completed,
     };
@@ -184,6 +188,7 @@ fn result(number: u64, answer: Answer) -> pb::Result {
         number,
         outcome: outcome.into(),
         code: match outcome {
+            _ if matches!(answer, Answer::GivenUp) => Code::Unavailable.into(),
             Outcome::Dropped => Code::DeadlineExceeded.into(),
             Outcome::Refused => Code::ResourceExhausted.into(),
             _ => 0,
@@ -195,6 +200,8 @@ fn result(number: u64, answer: Answer) -> pb::Result {
         },
         reason: if served {
             String::new()
+        } else if matches!(answer, Answer::GivenUp) {
+            "draining".into()
         } else {
             "estimate".into()
         },
@@ -316,6 +323,10 @@ impl Spillgate for Fake {
                         });
                     }
                     Answer::Break => {
+                        let _ = sender.send(Err(Status::unknown("it fell over"))).await;
+                        return;
+                    }
+                    Answer::End => {
                         let _ = sender.send(Err(Status::unavailable("shutting down"))).await;
                         return;
                     }

@@ -6,6 +6,9 @@ use spillgate::reload::{Reload, Reloaded};
 use spillgate_telemetry::logging::say;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The name of the signal by which a supervisor stops a process.
+pub(crate) const TERMINATE: &str = "SIGTERM";
+
 /// SIGTERM and SIGINT stop, SIGHUP reloads. None of them ends the process by itself from now on.
 pub(crate) struct Signals {
     terminate: Signal,
@@ -33,7 +36,7 @@ impl Signals {
     /// Waits for any of them.
     pub(crate) async fn any(&mut self) -> Heard {
         tokio::select! {
-            _ = self.terminate.recv() => Heard::Stop("SIGTERM"),
+            _ = self.terminate.recv() => Heard::Stop(TERMINATE),
             _ = self.interrupt.recv() => Heard::Stop("SIGINT"),
             _ = self.hang_up.recv() => Heard::HangUp,
         }
@@ -42,7 +45,7 @@ impl Signals {
     /// Waits for one that stops; its name.
     pub(crate) async fn stop(&mut self) -> &'static str {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.terminate.recv() => TERMINATE,
             _ = self.interrupt.recv() => "SIGINT",
         }
     }

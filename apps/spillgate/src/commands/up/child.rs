@@ -267,13 +267,13 @@ impl Child {
     /// Has it end and start again.
     pub(super) fn restart(&mut self) {
         say(&format!("{}: restarting", self.name));
-        self.ask_to_end();
+        self.ask_to_end(Signal::SIGTERM);
         self.state = State::Restarting;
     }
 
-    pub(super) fn ask_to_end(&mut self) {
+    pub(super) fn ask_to_end(&mut self, signal: Signal) {
         if let Some(process) = &self.process {
-            let _ = kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(process.id() as i32), signal);
         }
     }
 
