@@ -22,7 +22,6 @@ use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_proto::pb;
 use spillgate_scenes::SceneConfig;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -182,33 +181,17 @@ fn positive(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "this must be a number above 0".to_owned())
 }
 
-/// Runs the load to its end, or to Ctrl-C, and prints the summary.
+/// Runs the load to its end, or until `stop` is cancelled, and prints the summary.
 ///
 /// # Errors
 /// When it could not begin, the server was lost during the run, or a file cannot be written; one line with the
 /// reason.
-pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
-    let stop = CancellationToken::new();
-    let interrupted = stop.clone();
-    let mut signals = JoinSet::new();
-    signals.spawn(async move {
-        // Without a handler Ctrl-C ends the process, which is right as well.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            interrupted.cancel();
-        }
-    });
-    run_until(args, stop).await
-}
-
-/// Like [`run`], with another event in place of Ctrl-C.
-///
-/// # Errors
-/// As [`run`].
 pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitSummary> {
     let server = Server::from_args(&args.server)?;
-    let mut client = server.connect().await?;
-    let pipeline = describe(&server, &mut client, &args.pipeline).await?;
-    drop(client);
+    let pipeline = tokio::select! {
+        described = described(&server, &args.pipeline) => described?,
+        () = stop.cancelled() => bail!("interrupted before the first request"),
+    };
     let mut payloads = Payloads::of(&args, &pipeline)?;
     let load = match (&args.scenario, &args.family) {
         (Some(folder), Some(module)) => {
@@ -283,6 +266,11 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
         requests: outcomes.total(),
         served: outcomes.served(),
     })
+}
+
+async fn described(server: &Server, pipeline: &str) -> Result<pb::PipelineDescription> {
+    let mut client = server.connect().await?;
+    describe(server, &mut client, pipeline).await
 }
 
 /// When requests are sent.

@@ -221,27 +221,10 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Streams until the source ends, a limit is reached, or Ctrl-C; then prints the summary.
+/// Streams until the source ends, a limit is reached, or `stop` is cancelled; then prints the summary.
 ///
 /// # Errors
 /// When streaming could not begin, or the source broke off; one line with the reason.
-pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
-    let stop = CancellationToken::new();
-    let interrupted = stop.clone();
-    let mut signals = JoinSet::new();
-    signals.spawn(async move {
-        // Without a handler Ctrl-C ends the process, which is right as well.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            interrupted.cancel();
-        }
-    });
-    run_until(args, stop).await
-}
-
-/// Like [`run`], with another event in place of Ctrl-C.
-///
-/// # Errors
-/// As [`run`].
 pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<ExitSummary> {
     let mut server = Server::from_args(&args.server)?;
     let link = args.link.as_deref();

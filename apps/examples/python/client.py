@@ -5,13 +5,15 @@
 
 Without pictures it sends a generated one. The server says itself what its messages look like (gRPC reflection),
 so this file is all there is to copy. It needs: pip install grpcio grpcio-reflection
-It is the shortest useful client, not a complete one: no retries. With --adapt (and Pillow: pip install pillow) it tells the
+It is the shortest useful client, not a complete one. With several servers (--server a:7700,b:7700) it goes to another one
+when one shuts down, and loses no frame. With --adapt (and Pillow: pip install pillow) it tells the
 server about its link and sends pictures in the size that the server asks for, or smaller when the link does not bear that.
 """
 
 import argparse
 import collections
 import io
+import json
 import pathlib
 import sys
 import threading
@@ -32,6 +34,15 @@ except ImportError:
 
 SERVICE = "spillgate.v1.Spillgate"
 PICTURES = {".jpg", ".jpeg", ".png"}
+# gRPC's own part: streams take turns among the servers, and one that a server did not take is opened at the next.
+SERVICE_CONFIG = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [{
+        "name": [{"service": SERVICE}],
+        "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+                        "retryableStatusCodes": ["UNAVAILABLE"]}}]}
+# A stream that ends so often in a row without an answer is given up.
+MOVES_MAX = 8
 # Seconds between two reports about the link.
 REPORT_EVERY = 0.25
 # Frames that wait for their acknowledgement.
@@ -69,8 +80,11 @@ def load_api(channel):
 def open_channel(args):
     """Plain, or TLS where --ca says whom to trust; with the token, if there is one, in every call."""
     token = args.token_file.read_text().strip() if args.token_file else None
+    options = [("grpc.service_config", json.dumps(SERVICE_CONFIG))]
+    # All addresses of a name, or those of a list, take turns.
+    server = f"ipv4:{args.server}" if "," in args.server else args.server
     if not args.ca:
-        channel = grpc.insecure_channel(args.server)
+        channel = grpc.insecure_channel(server, options)
         if not token:
             return channel
         return grpc.intercept_channel(channel, Bearer(token))
@@ -78,7 +92,7 @@ def open_channel(args):
     if token:
         credentials = grpc.composite_channel_credentials(
             credentials, grpc.access_token_call_credentials(token))
-    return grpc.secure_channel(args.server, credentials)
+    return grpc.secure_channel(server, credentials, options)
 
 
 class Bearer(grpc.StreamStreamClientInterceptor):
@@ -230,6 +244,36 @@ class Sizes:
         return present
 
 
+class Unanswered:
+    """Frames without an answer, in order. When a stream ends, those that it sent are sent again on the next one."""
+
+    def __init__(self, frames):
+        self.left = collections.deque(frames)
+        self.out = {}  # number -> frame
+        self.lock = threading.Lock()
+
+    def next(self, stream):
+        """The next frame for this stream; none when there is no more, or the stream has ended."""
+        with self.lock:
+            if stream.is_set() or not self.left:
+                return None
+            frame = self.left.popleft()
+            self.out[frame.number] = frame
+            return frame
+
+    def answered(self, number):
+        with self.lock:
+            return self.out.pop(number, None) is not None
+
+    def again(self, stream):
+        """The stream has ended."""
+        with self.lock:
+            stream.set()
+            self.left.extendleft(self.out[number] for number in sorted(self.out, reverse=True))
+            self.out.clear()
+            return bool(self.left)
+
+
 def mean(paths):
     """Bits over seconds."""
     bits, seconds = (sum(of) for of in zip(*paths)) if paths else (0.0, 0.0)
@@ -251,6 +295,14 @@ def generated_picture(width, height):
                  for v in (x * 255 // width, y * 255 // height, 128))
 
 
+def numbered(pb, frame, number):
+    """A copy of the frame with this number."""
+    copy = pb.Frame()
+    copy.CopyFrom(frame)
+    copy.number = number
+    return copy
+
+
 def describe(value):
     """A pipeline's output in a few words."""
     kind = value.WhichOneof("value")
@@ -267,7 +319,8 @@ def describe(value):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pictures", nargs="*", help=".jpg and .png files, and folders of them")
-    parser.add_argument("--server", default="127.0.0.1:7700")
+    parser.add_argument("--server", default="127.0.0.1:7700", help="or several: 10.0.0.1:7700,10.0.0.2:7700")
+    parser.add_argument("--repeat", type=int, default=1, help="send the pictures so often (default 1)")
     parser.add_argument("--pipeline", default="", help="not needed when the server serves just one")
     parser.add_argument("--fps", type=float, default=25.0, help="frames a second (default 25)")
     parser.add_argument("--adapt", action="store_true",
@@ -302,20 +355,25 @@ def run(channel, args):
         frame = pb.Frame(format=pb.FRAME_FORMAT_RGB8, width=320, height=192, data=data)
         frames.append(("generated picture", frame))
 
-    def requests():
+    frames = [(name, numbered(pb, frame, i)) for i, (name, frame) in enumerate(frames * args.repeat)]
+    link = Link(args.fps) if args.adapt else None
+    unanswered = Unanswered(frame for _, frame in frames)
+    start = time.monotonic()
+    slo_ms, served, moves = 0.0, 0, 0
+
+    def requests(stream, opened):
         open_ = pb.StreamOpen(pipeline=args.pipeline, client="python")
-        if args.adapt:
+        if link:
             if "adapts" not in pb.StreamOpen.DESCRIPTOR.fields_by_name:
                 print("the server takes no part in --adapt: it is older", file=sys.stderr)
             else:
                 open_.adapts = True
         yield pb.StreamRequest(open=open_)
         opened.wait()
-        start = time.monotonic()
-        report_at = start
-        for number, (_, frame) in enumerate(frames):
+        report_at = time.monotonic()
+        while frame := unanswered.next(stream):
             # On schedule, whether or not answers came.
-            due = start + number / args.fps
+            due = start + frame.number / args.fps
             while link and report_at < due:
                 time.sleep(max(0.0, report_at - time.monotonic()))
                 report_at += REPORT_EVERY
@@ -327,35 +385,49 @@ def run(channel, args):
                 frame.timeout_ms = max(slo_ms - took * 1e3, 1.0)
             yield pb.StreamRequest(frame=frame)
 
-    opened = threading.Event()
-    link, slo_ms = None, 0.0
-    served = 0
-    try:
-        for response in pb.stream(requests()):
-            if response.HasField("opened"):
-                print(f"pipeline {response.opened.pipeline}, slo {response.opened.slo_ms:g}ms")
-                slo_ms = response.opened.slo_ms
-                if args.adapt and getattr(response.opened, "adapts", False):
-                    link = Link(args.fps)
-                opened.set()
-                continue
-            if link and link.hear(response):
-                continue
-            result = response.result
-            outcome = pb.Outcome.values_by_number[result.outcome].name.removeprefix("OUTCOME_").lower()
-            print(f"{frames[result.number][0]}: {outcome} in {result.latency_ms:.1f}ms")
-            if result.outcome in (pb.OUTCOME_COMPLETED, pb.OUTCOME_LATE):
-                served += 1
-            else:
-                print(f"  at {result.module}: {result.reason}: {result.detail}")
-            for name in sorted(result.outputs):
-                print(f"  {name}: {describe(result.outputs[name])}")
-    except grpc.RpcError as error:
-        sys.exit(f"error: {args.server}: {error.code().name}: {error.details()}")
-    except KeyboardInterrupt:
-        pass
-    finally:
-        opened.set()
+    while True:
+        stream, opened = threading.Event(), threading.Event()
+        try:
+            for response in pb.stream(requests(stream, opened)):
+                if response.HasField("opened"):
+                    print(f"pipeline {response.opened.pipeline}, slo {response.opened.slo_ms:g}ms")
+                    slo_ms = response.opened.slo_ms
+                    if link:
+                        # Clocks and frames that are out are those of one stream.
+                        link = Link(args.fps) if getattr(response.opened, "adapts", False) else None
+                    opened.set()
+                    continue
+                if link and link.hear(response):
+                    continue
+                result = response.result
+                # A server that shuts down could not finish it in time.
+                if result.code == grpc.StatusCode.UNAVAILABLE.value[0] and result.reason == "draining":
+                    continue
+                moves = 0
+                if not unanswered.answered(result.number):
+                    continue
+                outcome = pb.Outcome.values_by_number[result.outcome].name.removeprefix("OUTCOME_").lower()
+                print(f"{frames[result.number][0]}: {outcome} in {result.latency_ms:.1f}ms")
+                if result.outcome in (pb.OUTCOME_COMPLETED, pb.OUTCOME_LATE):
+                    served += 1
+                else:
+                    print(f"  at {result.module}: {result.reason}: {result.detail}")
+                for name in sorted(result.outputs):
+                    print(f"  {name}: {describe(result.outputs[name])}")
+            break
+        except grpc.RpcError as error:
+            moves += 1
+            # The server shuts down, or the connection is old: what it did not answer goes to the next one.
+            if error.code() != grpc.StatusCode.UNAVAILABLE or moves > MOVES_MAX:
+                sys.exit(f"error: {args.server}: {error.code().name}: {error.details()}")
+            if not unanswered.again(stream):
+                break
+            print(f"{error.details()}; going on at another server")
+        except KeyboardInterrupt:
+            break
+        finally:
+            stream.set()
+            opened.set()
     if link:
         print(f"link: {mean(link.paths) / 1e6:.1f} Mbit/s, frames asked for: {link.told or 'as they are'}")
     return served, len(frames)

@@ -27,6 +27,10 @@ pub(crate) use spillgate_client::print;
 use spillgate_pipeline::profile::NoProfile;
 use spillgate_sim::DEVICES_MAX;
 use spillgate_telemetry::logging::complain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::signals;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
@@ -55,14 +59,28 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(1)
 }
 
-/// Runs a client command on a runtime of its own.
-pub(crate) fn client<F>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
+/// Runs a client command on a runtime of its own. A signal that ends processes cancels the token, and the command ends in order,
+/// with its summary and whole files; a second one ends the process at once.
+pub(crate) fn client<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<ExitCode>
 where
     F: Future<Output = anyhow::Result<ExitSummary>>,
 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let summary = runtime.block_on(async { run().await })?;
+    let stop = CancellationToken::new();
+    let entered = runtime.enter();
+    for ending in signals::not_ignored() {
+        let mut heard = signal(SignalKind::from_raw(ending as i32))?;
+        let stop = stop.clone();
+        runtime.spawn(async move {
+            heard.recv().await;
+            signals::end_at_once();
+            stop.cancel();
+        });
+    }
+    signals::are_heeded();
+    drop(entered);
+    let summary = runtime.block_on(async { run(stop).await })?;
     Ok(ExitCode::from(summary.exit_code()))
 }

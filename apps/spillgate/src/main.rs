@@ -4,6 +4,7 @@
 mod commands;
 #[cfg(test)]
 mod reference;
+mod signals;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -101,8 +102,12 @@ fn main() -> ExitCode {
         Command::Gateway(args) => roles::gateway(args),
         Command::Controller(args) => roles::member(args, Holds::Controllers),
         Command::Worker(args) => roles::member(args, Holds::Workers),
-        Command::Stream(args) => commands::client(|| spillgate_client::stream::run(args)),
-        Command::Bench(args) => commands::client(|| spillgate_client::bench::run(args)),
+        Command::Stream(args) => {
+            commands::client(|stop| spillgate_client::stream::run_until(args, stop))
+        }
+        Command::Bench(args) => {
+            commands::client(|stop| spillgate_client::bench::run_until(args, stop))
+        }
         Command::Validate(args) => validate::run(&args),
         Command::Graph(args) => graph::run(&args),
         Command::Schema => schema::run(),

@@ -1,5 +1,7 @@
 //! A running server: hosts and devices, the gRPC port, the admin port, telemetry; and its orderly end.
 
+mod ending;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,13 +37,12 @@ use crate::security::Security;
 pub use crate::serving::RenewError;
 use crate::serving::{Renewal, Serving};
 use crate::status::StatusReader;
+pub use ending::Ended;
 
 /// How often readiness looks at the device threads.
 pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long device threads and telemetry may take to end once no request is left.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Connections on which nothing is in flight for this long are not waited for when the server stops.
-const QUIET: Duration = Duration::from_millis(500);
 /// A message is to be whole this long after its first byte, a call's first one after its headers.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A client that leaves an answer unread for this long is cut off.
@@ -152,17 +153,6 @@ impl Renewer {
     pub fn renew(&self, deployments: &[Deployment]) -> Result<(), RenewError> {
         self.0.renew(deployments)
     }
-}
-
-/// How a server ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// Requests that did not end in the time given and were dropped.
-    pub aborted: usize,
-    /// Devices that were still busy and were left behind.
-    pub busy_devices: Vec<String>,
-    /// Spans that could not be exported in time.
-    pub telemetry_flushed: bool,
 }
 
 pub(crate) async fn bind(
@@ -361,76 +351,6 @@ impl Server {
             .iter()
             .map(|(_, name)| name.clone())
             .collect()
-    }
-
-    /// Says that it is about to stop: it is not ready, and its health is NOT_SERVING. It serves on, also clients that come
-    /// now, so that they have time to hear of it. What is served is not replaced any more.
-    pub async fn leave(&self) {
-        self.leaves.cancel();
-        self.serving.close();
-        let embedded = self.serving.now();
-        set_health(&self.health, &embedded.hosts, ServingStatus::NotServing).await;
-    }
-
-    /// Stops in order: no new calls, those in flight end or are dropped when their time is over, streams end once what they
-    /// took is answered, connections close, devices end, telemetry is flushed. Bounded at each step.
-    pub async fn stop(self) -> Ended {
-        self.leave().await;
-        let Server {
-            serving,
-            telemetry,
-            stop,
-            connections,
-            drain,
-            ..
-        } = self;
-        let embedded = serving.now();
-        stop.cancel();
-        connections.close();
-        let give_up = Instant::now() + drain;
-        let mut quiet_since = Instant::now();
-        // Calls that were on their way when their clients heard of the end are served. A client that never hears of it, or
-        // keeps its connection open, is not waited for.
-        while !connections.is_empty() && quiet_since.elapsed() < QUIET && Instant::now() < give_up {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            if serving.in_flight() > 0 {
-                quiet_since = Instant::now();
-            }
-        }
-        for host in serving.all_hosts() {
-            host.drain();
-        }
-        let aborted = serving.in_flight();
-        if !embedded.links.is_empty() {
-            // Requests of other gateways.
-            let left = give_up.saturating_duration_since(Instant::now());
-            embedded.leave(left).await;
-        }
-        for host in serving.all_hosts() {
-            host.abort();
-        }
-        for links in &embedded.links {
-            links.end().await;
-        }
-        // Answers that are not read by then are cut off.
-        if tokio::time::timeout(QUIET, connections.wait())
-            .await
-            .is_err()
-        {
-            tracing::info!("clients kept their connections open; closing them");
-        }
-        let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
-            let all = serving.all();
-            let busy = all.iter().flat_map(|e| e.stop(STOP_LIMIT)).collect();
-            (busy, telemetry.shutdown(STOP_LIMIT))
-        })
-        .await
-        .unwrap_or_default();
-        Ended {
-            aborted,
-            busy_devices,
-            telemetry_flushed,
-        }
     }
 }
 

@@ -27,8 +27,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const READY_LIMIT: Duration = Duration::from_secs(1);
 /// How often memory is looked at.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(100);
-/// A process that is told to end does so within this time. A gateway drains for up to 10 s.
-pub(super) const END_LIMIT: Duration = Duration::from_secs(15);
+/// A process that is told to end does so within this time. A gateway serves on for
+/// 5 s and drains for up to 10 s.
+pub(super) const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Where processes write their log.
 #[derive(Clone, Debug, Default)]

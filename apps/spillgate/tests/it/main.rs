@@ -17,5 +17,6 @@ mod scheduling;
 mod security;
 mod serving;
 mod sets;
+mod shutdown;
 mod simulated;
 mod support;

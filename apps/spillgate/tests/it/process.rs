@@ -1,5 +1,7 @@
 //! The process around the server: signals, standard error, flags, descriptors. Real processes of the program itself.
 
+mod signals;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! A pipeline served by separate processes, which are killed, stopped and started again. Real processes of the program, real
 //! sockets; the devices are emulated.
 
+mod restarts;
 mod values;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -54,16 +55,28 @@ impl Up {
     }
 
     fn start_in(machine: Machine, name: &str, flags: &[&str]) -> Self {
+        Self::serving(machine, name, (PIPELINE, PROFILE), flags, &[])
+    }
+
+    /// Serves this pipeline with this profile, in this environment.
+    fn serving(
+        machine: Machine,
+        name: &str,
+        (pipeline, profile): (&str, &str),
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let folder = format!("spillgate-up-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let pipeline = folder.join("pair.yaml");
-        std::fs::write(&pipeline, PIPELINE).unwrap();
-        std::fs::write(folder.join("pair.profile.yaml"), PROFILE).unwrap();
+        let file = folder.join("pair.yaml");
+        std::fs::write(&file, pipeline).unwrap();
+        std::fs::write(folder.join("pair.profile.yaml"), profile).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .arg("up")
-            .arg(&pipeline)
+            .arg(&file)
+            .envs(environment.iter().copied())
             .args(["--port", "0", "--folder"])
             .arg(&folder)
             .args(flags)

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -74,12 +74,17 @@ where
         let Some(call) = self.call.as_ref().filter(|_| !self.is_over) else {
             return Poll::Ready(None);
         };
-        if let Some(Poll::Ready(status)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
-            self.is_over = true;
-            return Poll::Ready(Some(Ok(trailers(&status))));
-        }
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
-            return Poll::Ready(None);
+        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(frame)) => frame,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending => {
+                let ends = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx));
+                let Some(Poll::Ready(status)) = ends else {
+                    return Poll::Pending;
+                };
+                self.is_over = true;
+                return Poll::Ready(Some(Ok(trailers(&status))));
+            }
         };
         let data = match frame?.into_data() {
             Ok(data) => data,

@@ -6,6 +6,8 @@ use spillgate::reload::{Reload, Reloaded};
 use spillgate_telemetry::logging::say;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::signals;
+
 /// The name of the signal by which a supervisor stops a process.
 pub(crate) const TERMINATE: &str = "SIGTERM";
 
@@ -26,11 +28,13 @@ pub(crate) enum Heard {
 
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Signals {
+        let all = Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-        })
+        };
+        signals::are_heeded();
+        Ok(all)
     }
 
     /// Waits for any of them.

@@ -1,0 +1,84 @@
+//! The end of a server, as its clients see it.
+
+use spillgate_proto::pb;
+use spillgate_proto::pb::stream_request::Message as Ask;
+use spillgate_proto::pb::stream_response::Message as Said;
+use tokio_stream::StreamExt;
+use tonic::Code;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::support::{TestServer, frame, open_stream};
+
+const ONE: &str = "
+name: one
+slo: 10s
+source: { payload: bytes }
+modules:
+  a: { op: slow, inputs: { payload: $source.payload }, device: emulated, batch: { max: 1 } }
+outputs: { payload: $a.payload }
+";
+const FRAMES: u64 = 5;
+
+async fn next(replies: &mut tonic::Streaming<pb::StreamResponse>) -> Result<Said, tonic::Status> {
+    let reply = replies.next().await.expect("the stream goes on")?;
+    Ok(reply.message.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_end_with_a_sentence_once_what_they_took_is_answered() {
+    for in_order in [false, true] {
+        let server = TestServer::start(&[ONE]).await;
+        let open = pb::StreamOpen {
+            in_order,
+            ..Default::default()
+        };
+        let (sender, mut replies) = open_stream(&server, open).await;
+        assert!(matches!(next(&mut replies).await, Ok(Said::Opened(_))));
+        for number in 0..FRAMES {
+            sender.send(Ask::Frame(frame(number, b"x"))).await.unwrap();
+        }
+        let all = |s: &TestServer| s.in_flight() == FRAMES as usize;
+        server.until("the server has all", all).await;
+        let stopping = tokio::spawn(server.stop());
+        let mut answered = Vec::new();
+        let status = loop {
+            match next(&mut replies).await {
+                Ok(Said::Result(result)) => {
+                    assert_eq!(result.outcome(), pb::Outcome::Completed);
+                    answered.push(result.number);
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(status) => break status,
+            }
+        };
+        answered.sort_unstable();
+        assert!(answered.into_iter().eq(0..FRAMES));
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        let says = "the server is shutting down: open the stream again at another one";
+        assert!(status.message().starts_with(says), "{status:?}");
+        assert_eq!(stopping.await.unwrap().aborted, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_watches_the_health_hears_of_the_end_and_then_its_stream_ends() {
+    let server = TestServer::start(&[ONE]).await;
+    let channel = Channel::from_shared(server.url()).unwrap();
+    let mut client = HealthClient::new(channel.connect().await.unwrap());
+    let watched = client.watch(HealthCheckRequest::default()).await;
+    let mut watched = watched.unwrap().into_inner();
+    let serving = watched.next().await.unwrap().unwrap();
+    assert_eq!(serving.status, 1);
+    let stopping = tokio::spawn(server.stop());
+    let mut last = serving.status;
+    let status = loop {
+        match watched.next().await.expect("a status") {
+            Ok(health) => last = health.status,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((last, status.code()), (2, Code::Unavailable), "{status:?}");
+    stopping.await.unwrap();
+}
