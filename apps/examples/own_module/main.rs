@@ -44,6 +44,8 @@ async fn main() -> anyhow::Result<()> {
         calls_per_connection: 64,
         memory: 256 << 20,
         idle: Duration::from_secs(300),
+        connection_age: None,
+        seed: 0,
         security: Default::default(),
         decoders: 1,
         drain: Duration::from_secs(5),

@@ -67,6 +67,10 @@ pub struct ServerConfig {
     pub memory: u64,
     /// A connection that is not used for this long is closed.
     pub idle: Duration,
+    /// A connection takes no new calls at this age, a little sooner or later; `None`: never.
+    pub connection_age: Option<Duration>,
+    /// Decides about the times at which connections retire.
+    pub seed: u64,
     /// TLS and tokens.
     pub security: Security,
     /// Threads that decode frames.
@@ -236,6 +240,7 @@ impl Server {
             account.clone(),
             config.security.grants(),
             clock.clone(),
+            config.seed,
         );
         telemetry.register_edge(Box::new({
             let edge = edge.clone();
@@ -480,6 +485,7 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
             // A request may be under way for as long as its SLO, and late.
             silent: config.idle.max(2 * slo),
             unread: UNREAD_LIMIT,
+            age: config.connection_age,
         },
         calls_per_connection: config.calls_per_connection,
         message_bytes: frame_bytes.unwrap_or(0) + MESSAGE_OVERHEAD,

@@ -5,12 +5,15 @@
 //! turned away only where every place is in use. So connections that are merely held open keep no other client out.
 //!
 //! A connection is also closed without a new one when it is idle for long, when its client does not read its answers,
-//! or when its stream brings nothing.
+//! or when its stream brings nothing. One that has its age retires: its client makes another one, and finds the gateways
+//! that there are by then.
 
 use std::hash::Hash;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::time::Timestamp;
 
@@ -19,6 +22,11 @@ use spillgate_pipeline::time::Timestamp;
 const IDLE_MIN: Duration = Duration::from_secs(1);
 /// A connection with calls gives way, too, when nothing was sent or answered on it for this long.
 const SILENT_MIN: Duration = Duration::from_secs(10);
+
+/// A connection retires at most this part of the age sooner or later, so that those that came together do not leave together.
+const AGE_JITTER: f64 = 0.1;
+/// Streams of a connection that retired end this much later: short ones have ended by themselves by then.
+pub const AGE_GRACE: Duration = Duration::from_secs(10);
 
 /// Bounds of the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +41,8 @@ pub struct DoorLimits {
     pub silent: Duration,
     /// A connection is closed when its client leaves an answer unread for this long.
     pub unread: Duration,
+    /// A connection retires at this age, a little sooner or later; `None`: never.
+    pub age: Option<Duration>,
 }
 
 /// A connection's number, unique at its gateway.
@@ -74,33 +84,50 @@ pub enum Closing {
     Unread,
 }
 
+/// What is to be done with a connection that has its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aged {
+    /// It takes no new calls.
+    Retires,
+    /// Its streams end, too.
+    StreamsEnd,
+}
+
+struct Inside<A> {
+    address: A,
+    /// What is done next, and when.
+    ageing: Option<(Timestamp, Aged)>,
+}
+
 /// The connections of a gateway.
 pub struct Door<A> {
     limits: DoorLimits,
+    rng: ChaCha8Rng,
     next: u64,
-    addresses: IndexMap<ConnectionId, A, FxBuildHasher>,
+    inside: IndexMap<ConnectionId, Inside<A>, FxBuildHasher>,
     counts: IndexMap<A, usize, FxBuildHasher>,
 }
 
 impl<A: Copy + Eq + Hash> Door<A> {
-    /// A door without connections.
-    pub fn new(limits: DoorLimits) -> Self {
+    /// A door without connections. The seed decides by how much each retires sooner or later.
+    pub fn new(limits: DoorLimits, seed: u64) -> Self {
         Door {
             limits,
+            rng: ChaCha8Rng::seed_from_u64(seed),
             next: 0,
-            addresses: IndexMap::default(),
+            inside: IndexMap::default(),
             counts: IndexMap::default(),
         }
     }
 
     /// Connections that have a place.
     pub fn len(&self) -> usize {
-        self.addresses.len()
+        self.inside.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
+        self.inside.is_empty()
     }
 
     /// Decides about a new connection. `uses` says how the others are used.
@@ -116,12 +143,12 @@ impl<A: Copy + Eq + Hash> Door<A> {
         } else if self.len() >= self.limits.connections {
             self.idlest_of_most(now, Some(address), &uses)
         } else {
-            return Welcome::Come(self.enter(address));
+            return Welcome::Come(self.enter(now, address));
         };
         match gives_way {
             Some(other) => {
                 self.left(other);
-                Welcome::Instead(self.enter(address), other)
+                Welcome::Instead(self.enter(now, address), other)
             }
             None => Welcome::Full,
         }
@@ -140,7 +167,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
 
     /// A connection has ended. One that had to give way has left already.
     pub fn left(&mut self, id: ConnectionId) {
-        let Some(address) = self.addresses.swap_remove(&id) else {
+        let Some(Inside { address, .. }) = self.inside.swap_remove(&id) else {
             return;
         };
         if let Some(count) = self.counts.get_mut(&address) {
@@ -176,13 +203,33 @@ impl<A: Copy + Eq + Hash> Door<A> {
             };
             Some((*id, why))
         };
-        self.addresses.keys().filter_map(closing).collect()
+        self.inside.keys().filter_map(closing).collect()
     }
 
-    fn enter(&mut self, address: A) -> ConnectionId {
+    /// Connections that have their age, and what is to be done with them now. Each step is told once.
+    pub fn age(&mut self, now: Timestamp) -> Vec<(ConnectionId, Aged)> {
+        let mut aged = Vec::new();
+        for (id, inside) in &mut self.inside {
+            let Some((_, what)) = inside.ageing.filter(|(at, _)| *at <= now) else {
+                continue;
+            };
+            inside.ageing = match what {
+                Aged::Retires => Some((now + AGE_GRACE, Aged::StreamsEnd)),
+                Aged::StreamsEnd => None,
+            };
+            aged.push((*id, what));
+        }
+        aged
+    }
+
+    fn enter(&mut self, now: Timestamp, address: A) -> ConnectionId {
         let id = ConnectionId(self.next);
         self.next += 1;
-        self.addresses.insert(id, address);
+        let ageing = self.limits.age.map(|age| {
+            let jitter = self.rng.random_range(1.0 - AGE_JITTER..=1.0 + AGE_JITTER);
+            (now + age.mul_f64(jitter), Aged::Retires)
+        });
+        self.inside.insert(id, Inside { address, ageing });
         *self.counts.entry(address).or_default() += 1;
         id
     }
@@ -194,7 +241,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         address: A,
         uses: &impl Fn(ConnectionId) -> Use,
     ) -> Option<ConnectionId> {
-        let of_address = self.addresses.iter().filter(|(_, a)| **a == address);
+        let of_address = self.inside.iter().filter(|(_, i)| i.address == address);
         let may = of_address.filter_map(|(&id, _)| {
             let Use {
                 calls,
@@ -245,6 +292,7 @@ mod tests {
         idle: Duration::from_secs(600),
         silent: Duration::from_secs(300),
         unread: Duration::from_secs(30),
+        age: None,
     };
 
     fn second(n: u64) -> Timestamp {
@@ -269,7 +317,7 @@ mod tests {
 
     #[test]
     fn who_is_idle_gives_way_and_of_the_address_with_the_most() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         let [a1, a2, a3] = [(); 3].map(|()| come(&mut door, 1));
         let b = come(&mut door, 2);
         // All have calls and are in use.
@@ -305,7 +353,7 @@ mod tests {
 
     #[test]
     fn an_address_has_its_own_bound() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         let first = [(); 3].map(|()| come(&mut door, 1))[0];
         assert_eq!(door.knock(second(0), 1, |_| since(0, 0)), Welcome::Full);
         let uses = |id| since(if id == first { 0 } else { 2 }, 0);
@@ -319,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_was_never_used_gives_way_at_once() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         let ids = [1, 1, 1, 2].map(|address| come(&mut door, address));
         let uses = |id: ConnectionId| Use {
             was_used: id != ids[1],
@@ -334,7 +382,7 @@ mod tests {
 
     #[test]
     fn without_a_descriptor_an_idle_connection_goes_and_a_used_one_does_not() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         let [a1, a2] = [(); 2].map(|()| come(&mut door, 1));
         let b = come(&mut door, 2);
         assert_eq!(door.give_way(second(5), |_| since(0, 1)), None);
@@ -347,7 +395,7 @@ mod tests {
 
     #[test]
     fn newcomers_of_an_address_do_not_push_out_those_of_smaller_ones() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         for address in [1, 1, 2, 3] {
             come(&mut door, address);
         }
@@ -362,7 +410,7 @@ mod tests {
 
     #[test]
     fn what_is_idle_silent_or_unread_for_long_is_closed() {
-        let mut door = Door::new(LIMITS);
+        let mut door = Door::new(LIMITS, 0);
         let ids = [1, 1, 2, 3].map(|address| come(&mut door, address));
         let uses = |id: ConnectionId| match ids.iter().position(|i| *i == id) {
             Some(0) => since(0, 0),
@@ -382,5 +430,40 @@ mod tests {
             (ids[2], Closing::Unread),
         ];
         assert_eq!(later, expected);
+    }
+
+    #[test]
+    fn connections_retire_at_their_age_not_all_at_once_and_their_streams_end_later() {
+        let limits = DoorLimits {
+            connections: 64,
+            per_address: 64,
+            age: Some(Duration::from_secs(1000)),
+            ..LIMITS
+        };
+        let told = |seed| {
+            let mut door = Door::new(limits, seed);
+            for _ in 0..64 {
+                come(&mut door, 1);
+            }
+            let steps = (0..2000).map(second).flat_map(|now| {
+                let aged = door.age(now);
+                aged.into_iter().map(move |(id, what)| (now, id, what))
+            });
+            steps.collect::<Vec<_>>()
+        };
+        let steps = told(7);
+        assert_eq!(steps, told(7), "the seed decides");
+        let of = |what| steps.iter().filter(move |(_, _, w)| *w == what);
+        assert_eq!(
+            (of(Aged::Retires).count(), of(Aged::StreamsEnd).count()),
+            (64, 64)
+        );
+        for &(at, id, _) in of(Aged::Retires) {
+            assert!((second(900)..=second(1101)).contains(&at), "{at:?}");
+            assert!(steps.contains(&(at + AGE_GRACE, id, Aged::StreamsEnd)));
+        }
+        let mut times: Vec<_> = of(Aged::Retires).map(|(at, _, _)| *at).collect();
+        times.dedup();
+        assert!(times.len() > 32, "{times:?}");
     }
 }

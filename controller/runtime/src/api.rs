@@ -181,9 +181,10 @@ impl Api {
             }),
         };
         let limits = &host.pipeline().limits;
-        if frame.data.len() > limits.frame_bytes {
+        let bytes = call.oversized().unwrap_or(frame.data.len());
+        if bytes > limits.frame_bytes {
             return Err(Refusal::FrameTooLarge {
-                bytes: frame.data.len(),
+                bytes,
                 limit: limits.frame_bytes,
             });
         }

@@ -116,12 +116,14 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// An edge without connections. With grants it serves only the holders of those tokens.
+    /// An edge without connections. With grants it serves only the holders of those tokens. The seed is that of the times at
+    /// which connections retire.
     pub fn new(
         limits: EdgeLimits,
         account: Arc<Account>,
         grants: Option<Vec<Grant>>,
         clock: Clock,
+        seed: u64,
     ) -> Arc<Self> {
         let about_now = AtomicU64::new(clock.now().as_ns());
         let edge = Edge {
@@ -132,7 +134,7 @@ impl Edge {
             clock,
             about_now,
             open: Mutex::new(OpenConnections {
-                door: Door::new(limits.door),
+                door: Door::new(limits.door, seed),
                 addresses: IndexMap::default(),
                 connections: IndexMap::default(),
             }),
@@ -318,13 +320,14 @@ mod tests {
                 idle: SECOND,
                 silent: SECOND,
                 unread: SECOND,
+                age: None,
             },
             calls_per_connection: 1,
             message_bytes: 1,
             message: SECOND,
         };
         let clock = TestClock::default().clock();
-        let edge = Edge::new(limits, Account::new(1 << 30), None, clock);
+        let edge = Edge::new(limits, Account::new(1 << 30), None, clock, 0);
         let busy = |last: u8| {
             let connection = edge.welcome(IpAddr::from([10, 0, 0, last]))?;
             Some(connection.begin(None, 0).unwrap())

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::metadata::MetadataValue;
 use tonic::service::Routes;
 
 use crate::api::Api;
@@ -29,6 +30,9 @@ use crate::edge::{
     Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, Why, sweep,
 };
 
+/// The header that says how messages of a call are packed, and that of an answer that says which ways are taken.
+const GRPC_ENCODING: &str = "grpc-encoding";
+const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 /// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
 /// Most bytes of a call's headers, as HTTP/2 counts them.
@@ -148,6 +152,15 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             self.connection.turned_down();
             return Answer::NotGrpc;
         }
+        let is_packed = match packing(request.headers()) {
+            Ok(is_packed) => is_packed,
+            Err(status) => {
+                self.connection.turned_down();
+                return Answer::Now(Some(status));
+            }
+        };
+        // Messages are passed on unpacked.
+        request.headers_mut().remove(GRPC_ENCODING);
         let n_headers = request.headers().len();
         let call = match self.connection.begin(token, n_headers) {
             Ok(call) => call,
@@ -159,17 +172,13 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         let path = request.uri().path();
         let is_api = path.starts_with("/spillgate.v1.Spillgate/");
         let is_unary = !path.ends_with("/Stream") && !path.ends_with("/ServerReflectionInfo");
+        let has_frames = is_api && !path.ends_with("/Describe");
         let limits = self.connection.edge().limits();
         let mut request = request.map(|body| {
             let (bytes_max, limit) = (limits.message_bytes, limits.message);
+            let messages = Messages::new(body, call.clone(), is_unary, bytes_max, limit);
             // A pointer, because it is moved often.
-            Box::new(Messages::new(
-                body,
-                call.clone(),
-                is_unary,
-                bytes_max,
-                limit,
-            ))
+            Box::new(messages.with_frames(has_frames).packed(is_packed))
         });
         let answer = if is_api {
             let api = self.services.api.serve(call.clone());
@@ -198,6 +207,28 @@ fn is_grpc(headers: &http::HeaderMap) -> bool {
     ["application/grpc", "application/grpc+proto"]
         .iter()
         .any(|known| kind.eq_ignore_ascii_case(known))
+}
+
+/// Whether messages of a call are packed with gzip.
+///
+/// # Errors
+/// When they are packed otherwise.
+fn packing(headers: &http::HeaderMap) -> Result<bool, Status> {
+    let encoding = headers.get(GRPC_ENCODING).map(|value| value.as_bytes());
+    match encoding {
+        None | Some(b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(other) => {
+            let other = String::from_utf8_lossy(other);
+            let text = format!(
+                "messages packed with {other} are not taken; pack them with gzip, or not at all"
+            );
+            let mut status = Status::unimplemented(text);
+            let taken = MetadataValue::from_static("identity,gzip");
+            status.metadata_mut().insert(GRPC_ACCEPT_ENCODING, taken);
+            Err(status)
+        }
+    }
 }
 
 /// Serves connections, over TLS if given, until `stop` is cancelled. Then no new connections are accepted, and open

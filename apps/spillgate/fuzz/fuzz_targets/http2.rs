@@ -114,12 +114,13 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
             idle: LIMIT,
             silent: LIMIT,
             unread: LIMIT,
+            age: None,
         },
         calls_per_connection: 16,
         message_bytes: 1 << 20,
         message: LIMIT,
     };
-    let edge = |grants| Edge::new(limits, Account::new(BUDGET), grants, embedded.clock());
+    let edge = |grants| Edge::new(limits, Account::new(BUDGET), grants, embedded.clock(), 0);
     let edges = [edge(None), edge(Some(Vec::new()))];
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -50,6 +50,8 @@ pub(crate) const DECODERS_MIN: usize = 2;
 const GATEWAY_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Longest idle time of a connection.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Oldest age of a connection.
+const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long the last lines of the log may take.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
 
@@ -84,6 +86,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_IDLE_TIMEOUT", default_value = "10m",
         value_parser = duration(IDLE_MAX, "a connection that is not used holds a place"))]
     idle_timeout: Duration,
+    /// A connection takes no new calls at this age, give or take a tenth, and its streams end 10 s later; clients go on at
+    /// another one, and find gateways that are new. 0s: never
+    #[arg(long, env = "SPILLGATE_CONNECTION_AGE", default_value = "30m",
+        value_parser = duration(AGE_MAX, "a connection that stays finds no new gateway; 0s is without a limit"))]
+    connection_age: Duration,
     /// Memory for what clients send, what comes of it and answers not yet read, like 256MiB; models and the program
     /// itself come on top.
     #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
@@ -253,6 +260,8 @@ async fn serve(
         memory: args.memory,
         security: security.clone(),
         idle: args.idle_timeout,
+        connection_age: Some(args.connection_age).filter(|age| !age.is_zero()),
+        seed: rand::random(),
         decoders: args
             .decoders
             .unwrap_or(n_cores.saturating_sub(1).max(DECODERS_MIN)),

@@ -5,6 +5,7 @@ mod adapting;
 mod admin;
 mod families;
 mod handoff;
+mod large;
 mod models;
 mod placed;
 mod policies;

@@ -1,5 +1,8 @@
-//! The end of a server, as its clients see it.
+//! The end of a server or of a connection, as clients see it.
 
+use std::time::Duration;
+
+use spillgate_controller_policy::door::AGE_GRACE;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Said;
@@ -20,6 +23,8 @@ modules:
 outputs: { payload: $a.payload }
 ";
 const FRAMES: u64 = 5;
+/// How often something is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 async fn next(replies: &mut tonic::Streaming<pb::StreamResponse>) -> Result<Said, tonic::Status> {
     let reply = replies.next().await.expect("the stream goes on")?;
@@ -81,4 +86,46 @@ async fn a_client_that_watches_the_health_hears_of_the_end_and_then_its_stream_e
     };
     assert_eq!((last, status.code()), (2, Code::Unavailable), "{status:?}");
     stopping.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_has_its_age_takes_no_new_calls_and_then_its_streams_end() {
+    let age = Duration::from_secs(300);
+    let configured = TestServer::configured(&[ONE], |config| {
+        config.connection_age = Some(age);
+        // Nothing else ends a connection.
+        config.idle = 1000 * age;
+    });
+    let server = configured.await;
+    let stream = || open_stream(&server, pb::StreamOpen::default());
+    let (sender, mut replies) = stream().await;
+    assert!(matches!(next(&mut replies).await, Ok(Said::Opened(_))));
+    // Streams of its connection go on for a while.
+    server.advance(age + age / 5);
+    sender.send(Ask::Frame(frame(0, b"x"))).await.unwrap();
+    let answered = server.until_ready(next(&mut replies)).await;
+    assert!(matches!(answered, Ok(Said::Result(_))), "{answered:?}");
+    sender.send(Ask::Frame(frame(1, b"x"))).await.unwrap();
+    let is_there = |s: &TestServer| s.in_flight() == 1;
+    server.until("the server has it", is_there).await;
+    // Ages are looked at every second of real time, by the server's clock.
+    let mut answers = 0;
+    let status = loop {
+        match tokio::time::timeout(LOOK, next(&mut replies)).await {
+            Ok(Ok(_)) => answers += 1,
+            Ok(Err(status)) => break status,
+            Err(_) => server.advance(AGE_GRACE),
+        }
+    };
+    assert_eq!(
+        (answers, status.code()),
+        (1, Code::Unavailable),
+        "{status:?}"
+    );
+    let says = "the connection has its age (--connection-age)";
+    assert!(status.message().starts_with(says), "{status:?}");
+    // New connections are young.
+    let (_sender, mut replies) = stream().await;
+    assert!(matches!(next(&mut replies).await, Ok(Said::Opened(_))));
+    server.stop().await;
 }

@@ -228,6 +228,8 @@ impl TestServer {
             memory: 256 << 20,
             security: Default::default(),
             idle: Duration::from_secs(600),
+            connection_age: None,
+            seed: 0,
             decoders: 1,
             drain: PATIENCE,
             clock: clock.clock(),

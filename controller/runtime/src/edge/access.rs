@@ -183,13 +183,14 @@ pub(crate) mod tests {
                 idle: long,
                 silent: long,
                 unread: long,
+                age: None,
             },
             calls_per_connection: 8,
             message_bytes: 1 << 20,
             message: long,
         };
         let clock = TestClock::default().clock();
-        Edge::new(limits, Account::new(64 << 20), Some(grants), clock)
+        Edge::new(limits, Account::new(64 << 20), Some(grants), clock, 0)
     }
 
     fn grant(name: &str) -> Grant {

@@ -1,7 +1,7 @@
 //! A call: the time of its headers, the bytes of its last message, its unread answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -57,6 +57,8 @@ pub struct Call {
     /// When an answer was last read, or the first unread one was made.
     unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
+    /// Bytes of the frame of the last message that were over the limit, and are not in it. 0: it is as it came.
+    oversized: AtomicUsize,
     /// How long the message that was read last took to come.
     message_took: AtomicU64,
     /// The leases of the buffers of messages and of answers.
@@ -86,6 +88,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            oversized: AtomicUsize::default(),
             message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             _lease: Some(lease),
@@ -109,6 +112,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            oversized: AtomicUsize::default(),
             message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             began_at: Timestamp::ZERO,
@@ -185,17 +189,33 @@ impl Call {
 
     /// A message of it is whole, and holds these bytes until it is taken.
     pub(super) fn put_message(&self, lease: Lease, took: Duration) {
+        self.has_message(Some(lease), 0, took);
+    }
+
+    /// A message of it is whole, without the data of its frame, which were so many bytes.
+    pub(super) fn put_oversized(&self, bytes: usize, took: Duration) {
+        self.has_message(None, bytes, took);
+    }
+
+    fn has_message(&self, lease: Option<Lease>, oversized: usize, took: Duration) {
         if let Some(connection) = &self.connection {
             connection.is_active();
         }
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.message_took.store(took, Ordering::Relaxed);
-        *self.message.lock() = Some(lease);
+        self.oversized.store(oversized, Ordering::Relaxed);
+        *self.message.lock() = lease;
     }
 
     /// How long the message that was read last took to come, from its first byte to its last, as this server saw it.
     pub fn message_took(&self) -> Duration {
         Duration::from_nanos(self.message_took.load(Ordering::Relaxed))
+    }
+
+    /// How many bytes the frame of the last message has, if they are over what the server takes and are not in the message.
+    pub(crate) fn oversized(&self) -> Option<usize> {
+        let bytes = self.oversized.load(Ordering::Relaxed);
+        (bytes > 0).then_some(bytes)
     }
 
     /// The lease of the message that was read last.

@@ -162,6 +162,11 @@ impl Connection {
         }
     }
 
+    /// It takes no new calls from now on.
+    pub(super) fn retire(&self, why: Why) {
+        self.departure.begin(why);
+    }
+
     /// Ends it in order: it takes no new calls, and its streams end once what they took is answered.
     pub(crate) fn depart(&self, why: Why) {
         self.departure.end_streams(why);

@@ -12,6 +12,8 @@ use tonic::Status;
 pub(crate) enum Why {
     /// The server ends.
     ServerEnds,
+    /// It has its age.
+    Age,
 }
 
 impl Why {
@@ -20,6 +22,9 @@ impl Why {
         let text = match self {
             Why::ServerEnds => {
                 "the server is shutting down: open the stream again at another one; frames without an answer were not taken"
+            }
+            Why::Age => {
+                "the connection has its age (--connection-age): open the stream again on a new one; frames without an answer were not taken"
             }
         };
         Status::unavailable(text)

@@ -1,5 +1,11 @@
 //! The body of a call, message by message. A message is passed on only once it is whole, so nothing is reserved for a
 //! length that is only claimed. A lease covers the bytes that have come. A message that takes too long ends the call.
+//!
+//! A frame over the limit is passed on without its data, which is not kept: its reader refuses the frame, and the call
+//! goes on. A packed message is passed on unpacked.
+
+mod outline;
+mod packed;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -7,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use spillgate_backend::account::{Full, Lease};
 use tokio::time::{Instant, Sleep};
@@ -15,9 +21,15 @@ use tonic::Status;
 
 use super::Call;
 use super::call::Buffer;
+use outline::Outline;
+use packed::{NotUnpacked, Unpacking};
 
 /// Length of the header of a gRPC message: a flag and four bytes of length.
 const HEADER: usize = 5;
+/// The flag of a message that is not packed.
+const PLAIN: u8 = 0;
+/// So much of the content of a packed message over the limit is looked at: its frame's number stands before its data.
+const OUTLINE_OF: usize = 64 << 10;
 /// Pieces smaller than this are copied together: each would keep the whole buffer that it was cut from.
 const PIECE_MIN: usize = 4 << 10;
 
@@ -27,6 +39,10 @@ pub(crate) struct Messages<B> {
     call: Arc<Call>,
     bytes_max: usize,
     limit: Duration,
+    /// Its messages carry frames.
+    has_frames: bool,
+    /// Messages with a flag are packed with gzip.
+    is_packed: bool,
     /// The call has exactly one message.
     is_unary: bool,
     /// That message has come.
@@ -43,6 +59,45 @@ pub(crate) struct Messages<B> {
     length: Option<usize>,
     /// Bytes of a whole message that are still to be passed on.
     whole: usize,
+    /// The message over the limit that is being read.
+    oversized: Option<Oversized>,
+    /// The message that is being unpacked, and its packed bytes that are left.
+    unpacking: Option<(Unpacking, usize)>,
+    /// A whole message that is to be passed on next.
+    ready: Option<Bytes>,
+}
+
+/// A message over the limit.
+struct Oversized {
+    /// Bytes of it that are still to come.
+    left: usize,
+    outline: Outline,
+    /// The beginning of its content, where it is packed.
+    unpacking: Option<Unpacking>,
+}
+
+impl Oversized {
+    fn read(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        self.left -= bytes.len();
+        let Some(unpacking) = &mut self.unpacking else {
+            return self.outline.read(bytes).map_err(|why| no_frame(&why));
+        };
+        for piece in bytes.chunks(packed::PIECE) {
+            if !unpacking.is_over() {
+                unpacking.unpack(piece).map_err(not_unpacked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The message without its frame's data, and how many bytes that are.
+    fn finish(mut self) -> Result<(Vec<u8>, usize), Status> {
+        if let Some(unpacking) = &self.unpacking {
+            let read = self.outline.read(unpacking.content());
+            read.map_err(|why| no_frame(&why))?;
+        }
+        self.outline.finish().map_err(|why| no_frame(&why))
+    }
 }
 
 impl<B> Messages<B> {
@@ -68,13 +123,38 @@ impl<B> Messages<B> {
             lease: None,
             length: None,
             whole: 0,
+            has_frames: false,
+            is_packed: false,
+            oversized: None,
+            unpacking: None,
+            ready: None,
         }
+    }
+
+    /// The same of a call whose messages carry frames: one over the limit is passed on without its data.
+    pub(crate) fn with_frames(self, has_frames: bool) -> Self {
+        Messages { has_frames, ..self }
+    }
+
+    /// The same of a call whose messages may be packed with gzip.
+    pub(crate) fn packed(self, is_packed: bool) -> Self {
+        Messages { is_packed, ..self }
     }
 
     /// Adds the data that came; returns it if it is a whole message.
     fn take_in(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
         if self.has_come {
             return Err(second_message());
+        }
+        let mut data = data;
+        let was_oversized = self.oversized.is_some();
+        if let Some(oversized) = &mut self.oversized {
+            // None of it is kept.
+            oversized.read(&data.split_to(oversized.left.min(data.len())))?;
+            self.oversized_ends()?;
+            if data.is_empty() {
+                return Ok(None);
+            }
         }
         let bytes = data.len() as u64;
         let grown = match &mut self.lease {
@@ -91,39 +171,171 @@ impl<B> Messages<B> {
                 .keep(Buffer::Messages, self.pieces.bytes + data.len())
                 .map_err(not_taken_in)?;
         }
-        if self.pieces.bytes == 0 && length_of(&data).is_some_and(|n| HEADER + n == data.len()) {
+        if self.pieces.bytes == 0 && !was_oversized && self.is_whole_and_plain(&data) {
             self.message_ends();
             return Ok(Some(data));
         }
         self.began_at.get_or_insert_with(Instant::now);
         self.pieces.push(data);
-        self.look();
+        // The reader has not taken the message before yet, if there is one.
+        if self.ready.is_none() {
+            self.look()?;
+        }
         Ok(None)
     }
 
-    /// Looks whether the message is whole. A message that is too long is passed on at once: its reader refuses it.
-    fn look(&mut self) {
-        if self.whole > 0 {
-            return;
+    /// Whether the data is a message as it is to be passed on.
+    fn is_whole_and_plain(&self, data: &[u8]) -> bool {
+        let is_whole = |n: usize| HEADER + n == data.len() && n <= self.bytes_max;
+        let is_plain = !self.is_packed || data.first() == Some(&PLAIN);
+        is_plain && length_of(data).is_some_and(is_whole)
+    }
+
+    /// Looks whether the message is whole. A message that is too long is passed on at once, and its reader refuses it; of
+    /// one with a frame the frame alone is refused.
+    fn look(&mut self) -> Result<(), Status> {
+        if self.whole > 0 || self.unpacking.is_some() || self.oversized.is_some() {
+            return Ok(());
         }
         if self.length.is_none() {
             self.length = self.pieces.length();
         }
         let Some(length) = self.length else {
             self.is_due |= self.pieces.bytes > 0;
-            return;
+            return Ok(());
         };
-        if self.pieces.bytes >= HEADER + length || length > self.bytes_max {
-            self.whole = self.pieces.bytes.min(HEADER + length);
+        let is_packed = self.is_packed && self.pieces.flag() != Some(PLAIN);
+        if length > self.bytes_max && (self.has_frames || is_packed) {
             self.length = None;
+            return self.oversized_begins(length, is_packed);
+        }
+        if self.pieces.bytes >= HEADER + length || length > self.bytes_max {
+            self.length = None;
+            if is_packed {
+                self.pieces.drop_first(HEADER);
+                let unpacking =
+                    Unpacking::new(self.call.holder(), &[PLAIN; HEADER], self.bytes_max);
+                self.unpacking = Some((unpacking.map_err(not_taken_in)?, length));
+                return Ok(());
+            }
+            self.whole = self.pieces.bytes.min(HEADER + length);
             self.message_ends();
         } else {
             self.is_due = true;
+        }
+        Ok(())
+    }
+
+    /// A message over the limit begins; what has come of it is dropped.
+    fn oversized_begins(&mut self, length: usize, is_packed: bool) -> Result<(), Status> {
+        self.pieces.drop_first(HEADER);
+        let unpacking = is_packed.then(|| Unpacking::new(self.call.holder(), &[], OUTLINE_OF));
+        let mut oversized = Oversized {
+            left: length,
+            outline: Outline::new(),
+            unpacking: unpacking.transpose().map_err(not_taken_in)?,
+        };
+        while oversized.left > 0 && self.pieces.bytes > 0 {
+            let piece = self.pieces.pop(oversized.left);
+            oversized.read(&piece)?;
+        }
+        self.keep_lease_of_pieces();
+        self.is_due = true;
+        self.oversized = Some(oversized);
+        self.oversized_ends()
+    }
+
+    /// Passes a message over the limit on without its frame's data, once it is at its end.
+    fn oversized_ends(&mut self) -> Result<(), Status> {
+        if let Some(oversized) = self.oversized.take_if(|oversized| oversized.left == 0) {
+            let (message, data) = oversized.finish()?;
+            self.without_data(&message, data);
+        }
+        Ok(())
+    }
+
+    fn without_data(&mut self, message: &[u8], data: usize) {
+        let took = self.is_over();
+        self.call.put_oversized(data, took);
+        let mut whole = BytesMut::with_capacity(HEADER + message.len());
+        whole.put_u8(PLAIN);
+        whole.put_u32(message.len() as u32);
+        whole.put_slice(message);
+        self.ready = Some(whole.freeze());
+    }
+
+    /// Unpacks a part of the message, or its end.
+    fn unpack(&mut self) -> Result<(), Status> {
+        let Some((unpacking, left)) = &mut self.unpacking else {
+            return Ok(());
+        };
+        let stop = unpacking.len() + packed::STEP;
+        while *left > 0 && unpacking.len() < stop && !unpacking.is_over() {
+            let piece = self.pieces.pop(packed::PIECE.min(*left));
+            *left -= piece.len();
+            unpacking.unpack(&piece).map_err(not_unpacked)?;
+        }
+        if *left > 0 && !unpacking.is_over() {
+            return Ok(());
+        }
+        if !unpacking.is_over() {
+            unpacking.finish().map_err(not_unpacked)?;
+        }
+        self.pieces.drop_first(*left);
+        let Some((unpacking, _)) = self.unpacking.take() else {
+            return Ok(());
+        };
+        self.keep_lease_of_pieces();
+        if unpacking.is_over() {
+            return self.unpacked_too_much(&unpacking);
+        }
+        let (mut bytes, lease) = unpacking.take();
+        let length = (bytes.len() - HEADER) as u32;
+        bytes[1..HEADER].copy_from_slice(&length.to_be_bytes());
+        if !self.is_unary {
+            let kept = self.call.keep(Buffer::Messages, bytes.len());
+            kept.map_err(not_taken_in)?;
+        }
+        let took = self.is_over();
+        self.call.put_message(lease, took);
+        self.ready = Some(bytes.into());
+        Ok(())
+    }
+
+    /// Of a packed message whose content is over the limit, only its frame is refused if it has one.
+    fn unpacked_too_much(&mut self, unpacking: &Unpacking) -> Result<(), Status> {
+        let mut outline = Outline::new();
+        let content = &unpacking.content()[HEADER..];
+        let read = outline.read(content).and_then(|()| outline.finish());
+        let (message, data) = read.map_err(|why| no_frame(&why))?;
+        self.without_data(&message, data);
+        Ok(())
+    }
+
+    /// The lease covers the pieces, and nothing more.
+    fn keep_lease_of_pieces(&mut self) {
+        match (&mut self.lease, self.pieces.bytes) {
+            (lease, 0) => *lease = None,
+            (Some(lease), bytes) => lease.shrink_to(bytes as u64),
+            (None, _) => {}
         }
     }
 
     /// The lease of the whole message goes to the call; bytes that came after the message stay here.
     fn message_ends(&mut self) {
+        let took = self.is_over();
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        let rest = (self.pieces.bytes - self.whole) as u64;
+        if rest > 0 {
+            self.lease = Some(lease.split(rest));
+        }
+        self.call.put_message(lease, took);
+    }
+
+    /// The message is whole; how long it took to come.
+    fn is_over(&mut self) -> Duration {
         if self.is_unary {
             self.has_come = true;
         } else {
@@ -136,13 +348,7 @@ impl<B> Messages<B> {
         if rest > 0 {
             self.began_at = Some(Instant::now());
         }
-        let Some(mut lease) = self.lease.take() else {
-            return;
-        };
-        if rest > 0 {
-            self.lease = Some(lease.split(rest));
-        }
-        self.call.put_message(lease, took);
+        took
     }
 
     /// Whether the message that is due takes too long.
@@ -174,9 +380,24 @@ where
         if this.has_come && this.pieces.bytes > this.whole {
             return Poll::Ready(Some(Err(second_message())));
         }
+        if let Some(message) = this.ready.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
         // Only now: the reader has taken the message before, with its lease.
-        this.look();
+        if let Err(status) = this.look() {
+            return Poll::Ready(Some(Err(status)));
+        }
         loop {
+            if let Err(status) = this.unpack() {
+                return Poll::Ready(Some(Err(status)));
+            }
+            if let Some(message) = this.ready.take() {
+                return Poll::Ready(Some(Ok(Frame::data(message))));
+            }
+            if this.unpacking.is_some() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if this.whole > 0 {
                 let piece = this.pieces.pop(this.whole);
                 this.whole -= piece.len();
@@ -214,7 +435,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.bytes == 0 && self.body.is_end_stream()
+        self.pieces.bytes == 0 && self.ready.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -225,6 +446,22 @@ where
 
 fn not_taken_in(full: Full) -> Status {
     Status::resource_exhausted(format!("the message is not taken in: {full}"))
+}
+
+/// The message is over the limit, and there is no frame that could be refused alone.
+fn no_frame(why: &str) -> Status {
+    let text = format!("a message is longer than the server takes (limits.frame_bytes), and {why}");
+    Status::resource_exhausted(text)
+}
+
+fn not_unpacked(error: NotUnpacked) -> Status {
+    match error {
+        NotUnpacked::Full(full) => not_taken_in(full),
+        NotUnpacked::Malformed(error) => {
+            let text = format!("a message says that it is packed with gzip, and is not: {error}");
+            Status::invalid_argument(text)
+        }
+    }
 }
 
 /// The bytes of the first message are accounted for one message only.
@@ -269,6 +506,20 @@ impl Pieces {
             self.more.push_back(self.small.split().freeze());
         }
         self.more.push_back(data);
+    }
+
+    /// The flag of the message that begins here.
+    fn flag(&self) -> Option<u8> {
+        let more = self.more.iter().map(|b| &b[..]);
+        let all = [&self.first[..]].into_iter().chain(more);
+        all.chain([&self.small[..]]).flatten().next().copied()
+    }
+
+    /// Drops the first bytes.
+    fn drop_first(&mut self, mut bytes: usize) {
+        while bytes > 0 && self.bytes > 0 {
+            bytes -= self.pop(bytes).len();
+        }
     }
 
     /// The length of the message that begins here, once its header is whole.

@@ -1,13 +1,13 @@
-//! Closes connections whose time is over.
+//! Closes connections whose time is over, and has those retire that have their age.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spillgate_controller_policy::door::Closing;
+use spillgate_controller_policy::door::{Aged, Closing};
 use tokio_util::sync::CancellationToken;
 
-use super::{Edge, nothing};
+use super::{Edge, Why, nothing};
 
 /// Resolution of the edge's time: limits are seconds.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,7 +36,16 @@ pub(crate) async fn sweep(edge: Arc<Edge>, stop: CancellationToken) {
 impl Edge {
     fn close_overdue(&self) {
         let now = self.about_now();
-        let open = self.open.lock();
+        let mut open = self.open.lock();
+        for (id, what) in open.door.age(now) {
+            let Some(connection) = open.connections.get(&id) else {
+                continue;
+            };
+            match what {
+                Aged::Retires => connection.retire(Why::Age),
+                Aged::StreamsEnd => connection.depart(Why::Age),
+            }
+        }
         let connections = &open.connections;
         let uses = |id| connections.get(&id).map_or_else(nothing, |c| c.usage());
         for (id, why) in open.door.sweep(now, uses) {

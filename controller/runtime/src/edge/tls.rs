@@ -66,6 +66,12 @@ impl Tls {
         Ok(found)
     }
 
+    /// The files that it reads.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let TlsFiles { cert, key, client_ca } = self.files.clone();
+        [Some(cert), Some(key), client_ca].into_iter().flatten().collect()
+    }
+
     /// Whether clients must show a certificate.
     pub fn is_mutual(&self) -> bool {
         self.files.client_ca.is_some()

@@ -1,5 +1,7 @@
 use http_body_util::{BodyExt, StreamBody};
+use prost::Message;
 use spillgate_backend::account::Account;
+use spillgate_proto::pb;
 use tokio_stream::StreamExt;
 
 use super::*;
@@ -177,4 +179,169 @@ async fn a_stream_holds_its_largest_message_until_it_ends() {
     let mut messages = Messages::new(body(vec![message(40_000)]), call, false, 1 << 20, LIMIT);
     let error = messages.frame().await.unwrap().unwrap_err();
     assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+}
+
+/// A call's message with a frame of so many bytes.
+fn with_frame(number: u64, bytes: usize) -> pb::InferRequest {
+    pb::InferRequest {
+        pipeline: "p".to_owned(),
+        frame: Some(pb::Frame {
+            number,
+            data: vec![number as u8; bytes].into(),
+            ..Default::default()
+        }),
+    }
+}
+
+fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![flag];
+    bytes.extend((message.len() as u32).to_be_bytes());
+    bytes.extend(message);
+    bytes
+}
+
+fn gzip(message: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut encoder, message).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// What the reader of a call gets: each message, and how many bytes of its frame were left out.
+async fn read(
+    pieces: Vec<Vec<u8>>,
+    bytes_max: usize,
+    call: &Arc<Call>,
+) -> Result<Vec<(pb::InferRequest, Option<usize>)>, Status> {
+    let messages = Messages::new(body(pieces), call.clone(), false, bytes_max, LIMIT);
+    let mut messages = messages.with_frames(true).packed(true);
+    let (mut seen, mut bytes) = (Vec::new(), BytesMut::new());
+    while let Some(frame) = messages.frame().await {
+        bytes.extend_from_slice(&frame?.into_data().unwrap());
+        if length_of(&bytes).is_some_and(|n| bytes.len() == HEADER + n) {
+            let message = pb::InferRequest::decode(&bytes.split()[HEADER..]).unwrap();
+            seen.push((message, call.oversized()));
+            drop(call.take_message());
+        }
+    }
+    Ok(seen)
+}
+
+#[tokio::test]
+async fn a_frame_over_the_limit_comes_without_its_data_and_those_around_it_as_they_are() {
+    const MAX: usize = 70_000;
+    let requests = [
+        with_frame(1, 100),
+        with_frame(2, 500_000),
+        with_frame(3, 60_000),
+        with_frame(4, 70_000),
+        with_frame(5, 0),
+    ];
+    let expected = [
+        (1, None),
+        (2, Some(500_000)),
+        (3, None),
+        (4, Some(70_000)),
+        (5, None),
+    ];
+    for is_packed in [false, true] {
+        let message = |request: &pb::InferRequest| match is_packed {
+            true => framed(1, &gzip(&request.encode_to_vec())),
+            false => framed(0, &request.encode_to_vec()),
+        };
+        let all: Vec<u8> = requests.iter().flat_map(message).collect();
+        for size in [1, 6, 4096, 30_000, 1 << 20] {
+            let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
+            let call = Call::of(Account::new(1 << 30).holder());
+            let seen = read(pieces, MAX, &call).await.unwrap();
+            for ((request, left_out), whole) in seen.iter().zip(&requests) {
+                let data = &request.frame.as_ref().unwrap().data;
+                match left_out {
+                    Some(_) => assert!(data.is_empty()),
+                    None => assert_eq!(request, whole, "in pieces of {size}"),
+                }
+            }
+            let seen = seen
+                .iter()
+                .map(|(r, left_out)| (r.frame.as_ref().unwrap().number, *left_out));
+            assert_eq!(
+                seen.collect::<Vec<_>>(),
+                expected,
+                "packed: {is_packed}, in pieces of {size}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_packed_bytes_are_over_the_limit_is_known_by_its_number() {
+    // What is random cannot be packed.
+    let mut x = 1u32;
+    let random = std::iter::repeat_with(|| {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (x >> 24) as u8
+    });
+    let mut request = with_frame(7, 0);
+    request.frame.as_mut().unwrap().data = random.take(300_000).collect();
+    let packed = gzip(&request.encode_to_vec());
+    assert!(packed.len() > 250_000);
+    let mut all = framed(1, &packed);
+    all.extend(framed(1, &gzip(&with_frame(8, 10).encode_to_vec())));
+    for size in [1000, 1 << 20] {
+        let call = Call::of_nobody();
+        let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
+        let seen = read(pieces, 100_000, &call).await.unwrap();
+        let seen = seen
+            .iter()
+            .map(|(r, left_out)| (r.frame.as_ref().unwrap().number, *left_out));
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, Some(300_000)), (8, None)]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_unpacked_is_on_the_account_and_what_is_left_out_is_not() {
+    // A thousand times as much as it was.
+    let bomb = framed(1, &gzip(&with_frame(1, 8 << 20).encode_to_vec()));
+    assert!(bomb.len() < 10_000, "{}", bomb.len());
+    let call = Call::of(Account::new(1 << 20).holder());
+    let error = read(vec![bomb.clone()], 16 << 20, &call).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::ResourceExhausted, "{error}");
+    // Where its content is over the limit for messages, that is all of it that is there at a time.
+    let account = Account::new(64 << 20);
+    let call = Call::of(account.holder());
+    let seen = read(vec![bomb], 1 << 20, &call).await.unwrap();
+    assert_eq!(seen[0].1, Some(8 << 20));
+    let most = account.most_since();
+    assert!(most < 4 << 20, "{most}");
+    // Plain bytes are not kept at all.
+    let account = Account::new(1 << 20);
+    let call = Call::of(account.holder());
+    let plain = framed(0, &with_frame(1, 8 << 20).encode_to_vec());
+    let pieces = plain.chunks(30_000).map(<[u8]>::to_vec).collect();
+    let seen = read(pieces, 100_000, &call).await.unwrap();
+    assert_eq!(seen[0].1, Some(8 << 20));
+    drop(seen);
+    assert_eq!(account.held(), call.holder().held());
+    let most = account.most_since();
+    assert!(most < 200_000, "{most}");
+}
+
+#[tokio::test]
+async fn what_is_not_gzip_or_carries_no_frame_ends_the_call_and_says_why() {
+    let call = Call::of_nobody();
+    let wrong = read(vec![framed(1, b"no gzip")], 1000, &call)
+        .await
+        .unwrap_err();
+    assert_eq!(wrong.code(), tonic::Code::InvalidArgument, "{wrong}");
+    let whole = gzip(&with_frame(1, 100).encode_to_vec());
+    let cut = framed(1, &whole[..whole.len() - 9]);
+    let wrong = read(vec![cut], 1000, &call).await.unwrap_err();
+    assert_eq!(wrong.code(), tonic::Code::InvalidArgument, "{wrong}");
+    let no_frame = pb::InferRequest {
+        pipeline: "x".repeat(5000),
+        frame: None,
+    };
+    let wrong = read(vec![framed(0, &no_frame.encode_to_vec())], 1000, &call).await;
+    let wrong = wrong.unwrap_err();
+    assert_eq!(wrong.code(), tonic::Code::ResourceExhausted, "{wrong}");
+    assert!(wrong.message().contains("limits.frame_bytes"), "{wrong}");
 }
