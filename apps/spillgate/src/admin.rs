@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use spillgate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::server::listen;
 use crate::status::StatusReader;
 use places::{Place, Places};
 
@@ -119,7 +120,7 @@ impl AdminPort {
     /// # Errors
     /// When the address cannot be had.
     pub async fn open(address: SocketAddr, limits: AdminLimits) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = listen(address).await?;
         let address = listener.local_addr()?;
         let shown = Arc::new(Mutex::new(Shown::Starting("starting".to_owned())));
         tokio::spawn(accept(listener, shown.clone(), limits));

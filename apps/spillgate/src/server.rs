@@ -2,7 +2,7 @@
 
 mod ending;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -159,11 +159,29 @@ impl Renewer {
     }
 }
 
+/// Listens there. `[::]` is all addresses of both families; on a system without IPv6, those of IPv4.
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let lacks_ipv6 = |error: &std::io::Error| {
+        matches!(
+            error.raw_os_error(),
+            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
+        )
+    };
+    match bound {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && lacks_ipv6(&error) => {
+            let of_ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            TcpListener::bind(of_ipv4).await
+        }
+        bound => bound,
+    }
+}
+
 pub(crate) async fn bind(
     address: SocketAddr,
     flag: &'static str,
 ) -> Result<TcpListener, ServeError> {
-    let bound = TcpListener::bind(address).await;
+    let bound = listen(address).await;
     bound.map_err(|cause| ServeError::Listen {
         address,
         flag,

@@ -3,7 +3,7 @@
 mod child;
 mod rolling;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -229,6 +229,15 @@ fn memory(device: &str, placing: &Placing) -> Option<String> {
     Some(format!(", memory: {{ \"{device}\": {bytes}B }}"))
 }
 
+/// The address of loopback: that of IPv6 where there is none of IPv4.
+fn loopback() -> IpAddr {
+    let v4 = IpAddr::from(Ipv4Addr::LOCALHOST);
+    match std::net::UdpSocket::bind((v4, 0)) {
+        Ok(_) => v4,
+        Err(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
 /// Ports of loopback for the processes. Each is bound here, without listening, until all processes have ended: a process may listen
 /// there at any time, and the system gives it to nobody else.
 #[derive(Default)]
@@ -236,9 +245,13 @@ struct Ports(Vec<TcpSocket>);
 
 impl Ports {
     fn take(&mut self, port: u16) -> std::io::Result<SocketAddr> {
-        let socket = TcpSocket::new_v4()?;
+        let loopback = loopback();
+        let socket = match loopback {
+            IpAddr::V4(_) => TcpSocket::new_v4()?,
+            IpAddr::V6(_) => TcpSocket::new_v6()?,
+        };
         socket.set_reuseaddr(true)?;
-        socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+        socket.bind((loopback, port).into())?;
         let address = socket.local_addr()?;
         self.0.push(socket);
         Ok(address)

@@ -3,6 +3,7 @@
 mod accuracy;
 mod adapting;
 mod admin;
+mod authority;
 mod families;
 mod handoff;
 mod large;

@@ -1,6 +1,7 @@
 //! A pipeline served by separate processes, which are killed, stopped and started again. Real processes of the program, real
 //! sockets; the devices are emulated.
 
+mod ipv6;
 mod restarts;
 mod values;
 

@@ -1,5 +1,8 @@
 //! Counts HTTP/2's small frames of data as they come in. They take far more memory than their content, and their number
-//! is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2 client.
+//! is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2 client. And it
+//! makes names of servers that gRPC sends for lists of them such that HTTP/2's parser takes them (`authority`).
+
+mod authority;
 
 use std::io;
 use std::pin::Pin;
@@ -10,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 use super::connection::SMALL_FRAME;
+use authority::HeaderBlocks;
 
 /// Length of HTTP/2's preface, and of the header of each of its frames.
 const PREFACE: usize = 24;
@@ -47,6 +51,7 @@ struct FrameCounter {
     have: usize,
     /// A frame other than data was longer than any client needs.
     is_absurd: bool,
+    headers: HeaderBlocks,
 }
 
 impl Default for FrameCounter {
@@ -57,43 +62,47 @@ impl Default for FrameCounter {
             header: [0; HEADER],
             have: 0,
             is_absurd: false,
+            headers: HeaderBlocks::default(),
         }
     }
 }
 
 impl FrameCounter {
     /// Number of small frames of data whose headers end in these bytes.
-    fn count(&mut self, mut bytes: &[u8]) -> u64 {
+    fn count(&mut self, mut bytes: &mut [u8]) -> u64 {
         let mut n = 0;
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
-            bytes = &bytes[skipped..];
+            let (payload, rest) = bytes.split_at_mut(skipped);
+            self.headers.read(payload);
+            bytes = rest;
             self.is_greeted |= self.skip == 0;
             if self.have == 0
-                && let &[a, b, c, kind, _, _, _, _, _, ..] = bytes
+                && let &mut [a, b, c, kind, flags, _, _, _, _, ..] = bytes
             {
-                n += self.begins([a, b, c, kind]);
-                bytes = &bytes[HEADER..];
+                n += self.begins([a, b, c, kind, flags]);
+                bytes = &mut bytes[HEADER..];
                 continue;
             }
             let taken = (HEADER - self.have).min(bytes.len());
             self.header[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
             self.have += taken;
-            bytes = &bytes[taken..];
+            bytes = &mut bytes[taken..];
             if self.have == HEADER {
-                let [a, b, c, kind, ..] = self.header;
-                n += self.begins([a, b, c, kind]);
+                let [a, b, c, kind, flags, ..] = self.header;
+                n += self.begins([a, b, c, kind, flags]);
                 self.have = 0;
             }
         }
         n
     }
 
-    /// A frame begins, with this length and type. Counts it if it is a small frame of data; empty ones do not count,
+    /// A frame begins, with this length, type and flags. Counts it if it is a small frame of data; empty ones do not count,
     /// since HTTP/2 drops them.
-    fn begins(&mut self, [a, b, c, kind]: [u8; 4]) -> u64 {
+    fn begins(&mut self, [a, b, c, kind, flags]: [u8; 5]) -> u64 {
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+        self.headers.begins(kind, flags, self.skip);
         self.is_absurd |= kind != DATA && self.skip > OTHER_MAX;
         u64::from(kind == DATA && (1..SMALL_FRAME).contains(&self.skip))
     }
@@ -109,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
         let was_greeted = this.frames.is_greeted;
-        let n = this.frames.count(&buf.filled()[before..]);
+        let n = this.frames.count(&mut buf.filled_mut()[before..]);
         if this.frames.is_greeted && !was_greeted {
             this.connection.greet();
         }
@@ -182,13 +191,14 @@ mod tests {
         }
         for size in [1, 2, 8, 9, 10, 100, 2000] {
             let mut counter = FrameCounter::default();
-            let n: u64 = all.chunks(size).map(|bytes| counter.count(bytes)).sum();
+            let mut all = all.clone();
+            let n: u64 = all.chunks_mut(size).map(|bytes| counter.count(bytes)).sum();
             assert_eq!(n, 2, "in pieces of {size}");
             assert!(!counter.is_absurd);
         }
         let mut counter = FrameCounter::default();
-        counter.count(&all);
-        counter.count(&frame(0xfa, OTHER_MAX + 1)[..HEADER]);
+        counter.count(&mut all.clone());
+        counter.count(&mut frame(0xfa, OTHER_MAX + 1)[..HEADER]);
         assert!(counter.is_absurd, "it only makes the buffer grow");
     }
 }
