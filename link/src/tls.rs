@@ -72,6 +72,12 @@ impl LinkTls {
         Ok(LinkTls { files, read })
     }
 
+    /// The files that it reads.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let LinkTlsFiles { ca, cert, key } = self.files.clone();
+        vec![ca, cert, key]
+    }
+
     /// Reads the files again, for new connections; says what was found.
     ///
     /// # Errors

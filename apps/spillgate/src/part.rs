@@ -114,7 +114,7 @@ impl Part {
     /// Adds what can be read anew while it serves.
     pub(crate) fn add_to(&self, reload: &mut Reload) {
         if let Some(tls) = self.tls.clone() {
-            reload.add("certificates of links", move || {
+            reload.add("certificates of links", tls.files(), move || {
                 tls.reload().map_err(|error| error.to_string())
             });
         }

@@ -1,4 +1,4 @@
-//! TLS and tokens of a server. Their files are read before anything is loaded, and again on SIGHUP.
+//! TLS and tokens of a server. Their files are read before anything is loaded, and again on SIGHUP or when they have changed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -115,13 +115,13 @@ impl Security {
     /// Adds what can be read anew while `edge` serves.
     pub(crate) fn add_to(&self, reload: &mut Reload, edge: &Arc<Edge>) {
         if let Some(tls) = self.tls.clone() {
-            reload.add("certificates", move || {
+            reload.add("certificates", tls.files(), move || {
                 tls.reload().map_err(|error| error.to_string())
             });
         }
         if let Some(Tokens { file, .. }) = self.tokens.clone() {
             let edge = edge.clone();
-            reload.add("tokens", move || {
+            reload.add("tokens", vec![file.clone()], move || {
                 let grants = load_grants(&file).map_err(|error| error.to_string())?;
                 let found = format!("{} in {}", grants.len(), file.display());
                 edge.set_grants(grants);

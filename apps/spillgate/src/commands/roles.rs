@@ -223,6 +223,7 @@ async fn run(
     holds: Holds,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
+    let reload = Reload::default();
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
         say(&format!(
@@ -230,8 +231,9 @@ async fn run(
             admin.address
         ));
     }
-    let starting = tokio::task::spawn_blocking(move || begin(&args, &file, cores, (holds, admin)));
-    let member = tokio::select! {
+    let starting =
+        tokio::task::spawn_blocking(move || begin(&args, &file, cores, (holds, admin), reload));
+    let (member, mut reload) = tokio::select! {
         member = starting => member.context("the start failed")??,
         signal = signals.stop() => {
             say(&format!("{signal} while starting: ended, nothing was served"));
@@ -240,7 +242,6 @@ async fn run(
     };
     say(&format!("devices: {}", member.devices().join(", ")));
     say(&format!("reached by other processes on {}", member.address));
-    let mut reload = Reload::default();
     member.add_to(&mut reload);
     let reload = Arc::new(reload);
     let signal = tokio::select! {
@@ -273,9 +274,11 @@ fn begin(
     file: &PartFile,
     cores: Cores,
     (holds, admin): (Holds, Option<AdminPort>),
-) -> anyhow::Result<Member> {
+    mut reload: Reload,
+) -> anyhow::Result<(Member, Reload)> {
     let pipelines = std::slice::from_ref(&args.pipeline);
     let loaded = start::load(pipelines, args.models.config(), Some(file), admin.as_ref())?;
+    file.add_to(&mut reload, &loaded);
     let part = loaded
         .part
         .context("a process of a topology has a part of it")?;
@@ -315,5 +318,6 @@ fn begin(
         part,
     };
     let member = Member::start(admin, config, loaded.deployments, loaded.library);
-    Ok(tokio::runtime::Handle::current().block_on(member)?)
+    let member = tokio::runtime::Handle::current().block_on(member)?;
+    Ok((member, reload))
 }

@@ -228,6 +228,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     // Before anything else, so that no signal is missed.
     let mut signals = Signals::new()?;
+    let reload = Reload::default();
     let security = Security::read(args.tls(), args.tokens.clone());
     let security = security.map_err(|error| match error {
         SecurityError::Tokens(bad) => anyhow::Error::from(bad),
@@ -293,9 +294,9 @@ async fn serve(
     }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and blocks, so it does not run on a thread that serves the admin port.
-    let starting = move || start::start(&pipelines, models, part.as_ref(), config, admin);
+    let starting = move || start::start(&pipelines, models, part.as_ref(), config, admin, reload);
     let starting = tokio::task::spawn_blocking(starting);
-    let (server, again) = tokio::select! {
+    let (server, again, mut reload) = tokio::select! {
         started = starting => started.context("the start failed")??,
         signal = signals.stop() => {
             say(&format!("{signal} while starting: ended, nothing was served"));
@@ -310,11 +311,11 @@ async fn serve(
             .and_then(|()| std::fs::rename(&partial, file))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let mut reload = Reload::default();
     server.add_to(&mut reload);
     if let Some(again) = again {
         let renewer = server.renewer();
-        reload.add("pipelines", move || {
+        // Not watched: whoever changes a pipeline and its models says when all is there.
+        reload.add("pipelines", Vec::new(), move || {
             again.run(&renewer).map_err(|error| format!("{error:#}"))
         });
     }

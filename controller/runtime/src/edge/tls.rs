@@ -68,8 +68,15 @@ impl Tls {
 
     /// The files that it reads.
     pub fn files(&self) -> Vec<PathBuf> {
-        let TlsFiles { cert, key, client_ca } = self.files.clone();
-        [Some(cert), Some(key), client_ca].into_iter().flatten().collect()
+        let TlsFiles {
+            cert,
+            key,
+            client_ca,
+        } = self.files.clone();
+        [Some(cert), Some(key), client_ca]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Whether clients must show a certificate.

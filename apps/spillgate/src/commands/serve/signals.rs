@@ -1,6 +1,7 @@
 //! The signals that a server heeds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate::reload::{Reload, Reloaded};
 use spillgate_telemetry::logging::say;
@@ -10,6 +11,9 @@ use crate::signals;
 
 /// The name of the signal by which a supervisor stops a process.
 pub(crate) const TERMINATE: &str = "SIGTERM";
+
+/// How often watched files are looked at. Nobody sends SIGHUP to a container when its secrets are replaced.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// SIGTERM and SIGINT stop, SIGHUP reloads. None of them ends the process by itself from now on.
 pub(crate) struct Signals {
@@ -54,34 +58,40 @@ impl Signals {
         }
     }
 
-    /// The same, and reloads at each SIGHUP before.
+    /// The same, and reloads at each SIGHUP before, and what has changed at each look.
     pub(crate) async fn stop_or_reload(&mut self, reload: &Arc<Reload>) -> &'static str {
         loop {
-            if let Heard::Stop(signal) = self.any().await {
+            let heard = tokio::time::timeout(LOOK, self.any()).await;
+            if let Ok(Heard::Stop(signal)) = heard {
                 return signal;
             }
             let reload = reload.clone();
+            let hung_up = heard.is_ok();
             // It reads files, and may load and measure models.
-            let reloading = tokio::task::spawn_blocking(move || reload.run());
+            let reloading = tokio::task::spawn_blocking(move || match hung_up {
+                true => reload.run(),
+                false => reload.look(),
+            });
             tokio::select! {
-                reloaded = reloading => tell(&reloaded.unwrap_or_default()),
+                reloaded = reloading => match (hung_up, reloaded.unwrap_or_default()) {
+                    (true, none) if none.is_empty() => say(
+                        "SIGHUP: nothing here can be reloaded, nothing was done; restart the processes of a topology one after the other",
+                    ),
+                    (true, reloaded) => tell("SIGHUP", &reloaded),
+                    (false, reloaded) => tell("files have changed", &reloaded),
+                },
                 signal = self.stop() => return signal,
             }
         }
     }
 }
 
-fn tell(reloaded: &[Reloaded]) {
-    if reloaded.is_empty() {
-        say(
-            "SIGHUP: nothing here can be reloaded, nothing was done; restart the processes of a topology one after the other",
-        );
-    }
+fn tell(because: &str, reloaded: &[Reloaded]) {
     for (name, result) in reloaded {
         match result {
-            Ok(found) => say(&format!("SIGHUP: {name} reloaded: {found}")),
+            Ok(found) => say(&format!("{because}: {name} reloaded: {found}")),
             Err(why) => say(&format!(
-                "SIGHUP: {name} not reloaded, what was there stays: {why}"
+                "{because}: {name} not reloaded, what was there stays: {why}"
             )),
         }
     }

@@ -1,7 +1,7 @@
 //! From pipeline files to a server: read, checked, measured where profiles are missing, loaded.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use spillgate::files::{self, LoadedPipeline};
 use spillgate::measure::{self, Effort};
 use spillgate::model_check::{CheckConfig, Checks};
 use spillgate::part::Part;
+use spillgate::reload::Reload;
 use spillgate::security::link_warnings;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
@@ -83,13 +84,33 @@ pub(crate) struct PartFile {
 }
 
 impl PartFile {
+    /// Adds the topology's file: what changes there is told. Other processes know this one by what it began with.
+    pub(crate) fn add_to(&self, reload: &mut Reload, loaded: &Loaded) {
+        let (TopologySource::File(file), Some(part)) = (&self.topology, &loaded.part) else {
+            return;
+        };
+        let (file, topology) = (file.clone(), part.topology.clone());
+        let pipeline = loaded.deployments[0].pipeline.clone();
+        reload.add("topology", vec![file.clone()], move || {
+            let read = files::load_topology(&file, &pipeline);
+            let read = read.map_err(|error| error.to_string())?;
+            match read == *topology {
+                true => Ok("nothing has changed".to_owned()),
+                false => Err(format!(
+                    "{} differs from what this process began with, and all processes need the same; restart them one after the other",
+                    file.display()
+                )),
+            }
+        });
+    }
+
     /// Where the process listens for others; `None` where it is reached by none.
     pub(crate) fn listens(&self, part: &Part) -> Option<SocketAddr> {
         let written = part.topology.processes[part.process].address.as_deref();
         let by_name = || {
             // A name says on which port to listen, not where.
             let (_, port) = written?.rsplit_once(':')?;
-            Some(SocketAddr::from(([0, 0, 0, 0], port.parse().ok()?)))
+            Some((Ipv6Addr::UNSPECIFIED, port.parse().ok()?).into())
         };
         let by_address = || written?.parse().ok();
         self.link_listen.or_else(by_address).or_else(by_name)
@@ -116,7 +137,8 @@ pub(super) fn start(
     part: Option<&PartFile>,
     config: ServerConfig,
     admin: Option<AdminPort>,
-) -> anyhow::Result<(Server, Option<Again>)> {
+    mut reload: Reload,
+) -> anyhow::Result<(Server, Option<Again>, Reload)> {
     let loaded = load(pipelines, models, part, admin.as_ref())?;
     if let Some(part) = &loaded.part
         && part.topology.processes[part.process].gateway.is_none()
@@ -126,6 +148,9 @@ pub(super) fn start(
              `spillgate worker`",
             part.name()
         );
+    }
+    if let Some(file) = part {
+        file.add_to(&mut reload, &loaded);
     }
     let link_listen = part
         .zip(loaded.part.as_ref())
@@ -150,7 +175,8 @@ pub(super) fn start(
         Again::new(pipelines, library, checks, fingerprint, &loaded.deployments)
     });
     let start = Server::start_beside(admin, config, loaded.deployments, loaded.library);
-    Ok((tokio::runtime::Handle::current().block_on(start)?, again))
+    let server = tokio::runtime::Handle::current().block_on(start)?;
+    Ok((server, again, reload))
 }
 
 /// Reads and checks what is to be served. It blocks.

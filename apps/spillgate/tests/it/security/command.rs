@@ -240,6 +240,23 @@ fn the_programs_own_client_is_served_over_tls_with_a_token_until_it_is_taken_awa
 }
 
 #[test]
+fn files_that_change_are_read_again_without_a_signal() {
+    let files = Files::new("watched");
+    files.write("p.yaml", NOOP);
+    files.write("tokens.yaml", "tokens: []");
+    let flags = ["--listen", "127.0.0.1:0", "--tls-cert", "server.pem"];
+    let more = ["--tls-key", "server.key", "--tokens", "tokens.yaml"];
+    let server = Serving::start(&files, &[&flags[..], &more].concat());
+    server.until("listening on https://");
+    files.token("camera", "pipelines: all");
+    server.until("files have changed: tokens reloaded: 1 in tokens.yaml");
+    files.write("tokens.yaml", "tokens: 7");
+    server.until("files have changed: tokens not reloaded, what was there stays: ");
+    files.certificate("server", |_| {});
+    server.until("files have changed: certificates reloaded: 1 in server.pem");
+}
+
+#[test]
 fn what_others_can_reach_unprotected_warns() {
     let files = Files::new("warns");
     files.write("p.yaml", NOOP);

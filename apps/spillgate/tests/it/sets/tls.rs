@@ -227,6 +227,6 @@ fn what_peers_will_refuse_and_what_others_can_reach_warns() {
     // A process whose roles nobody may reload anything for says so, and lives on.
     set.waits_for("plain", "reached by other processes on");
     set.signal("plain", Signal::SIGHUP);
-    set.waits_for("plain", "SIGHUP: nothing here can be reloaded");
+    set.waits_for("plain", "SIGHUP: topology reloaded: nothing has changed");
     assert!(set.lives("plain"));
 }
