@@ -1,5 +1,5 @@
 //! Names of servers that gRPC sends and the parser of HTTP/2 refuses. For the target `ipv4:10.0.0.1:7700,10.0.0.2:7700` a
-//! client names the server `10.0.0.1:7700%2C10.0.0.2:7700`, which is no authority of a URI. Nothing here depends on that
+//! client names the server `10.0.0.1:7700,10.0.0.2:7700`, or with `%2C`, which is no authority of a URI. Nothing here depends on that
 //! name, so what could be refused in it is replaced, byte by byte, as the headers come in.
 
 /// Types of the frames that carry headers, and their flags.
@@ -9,7 +9,8 @@ const PADDED: u8 = 0x08;
 const PRIORITY: u8 = 0x20;
 /// Bytes of a priority.
 const PRIORITY_BYTES: usize = 5;
-/// The index of `:authority` in the table of headers that HTTP/2 begins with.
+/// The header, and its index in the table of headers that HTTP/2 begins with.
+const NAME: &[u8] = b":authority";
 const AUTHORITY: u8 = 1;
 /// What a name may consist of whatever it is.
 const REPLACED_BY: u8 = b'.';
@@ -34,7 +35,9 @@ enum Next {
 /// A text of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
+    /// A name that is `:authority` so far, not compressed.
     Name,
+    OtherName,
     Value,
     /// The value of `:authority`, not compressed.
     Authority,
@@ -99,10 +102,7 @@ impl HeaderBlocks {
                 let taken = match self.next {
                     Next::Text(text, n) => {
                         let taken = n.min(bytes.len()).min(self.left);
-                        if text == Text::Authority {
-                            bytes[..taken].iter_mut().for_each(tame);
-                        }
-                        self.next = rest_of(text, n - taken);
+                        self.next = rest_of(text_of(text, n, &mut bytes[..taken]), n - taken);
                         taken
                     }
                     next => {
@@ -118,6 +118,16 @@ impl HeaderBlocks {
     }
 }
 
+/// Reads bytes of a text of which that many are left.
+fn text_of(text: Text, left: usize, bytes: &mut [u8]) -> Text {
+    match text {
+        Text::Authority => bytes.iter_mut().for_each(tame),
+        Text::Name if !NAME[NAME.len() - left..].starts_with(bytes) => return Text::OtherName,
+        _ => {}
+    }
+    text
+}
+
 /// Replaces what is not part of every name.
 fn tame(byte: &mut u8) {
     if !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -128,7 +138,8 @@ fn tame(byte: &mut u8) {
 /// What comes when that many bytes of a text are left.
 fn rest_of(text: Text, left: usize) -> Next {
     match (left, text) {
-        (0, Text::Name) => Next::Length(Text::Value),
+        (0, Text::Name) => Next::Length(Text::Authority),
+        (0, Text::OtherName) => Next::Length(Text::Value),
         (0, _) => Next::Field,
         (left, text) => Next::Text(text, left),
     }
@@ -159,6 +170,7 @@ fn after(next: Next, byte: u8) -> Next {
             let text = match text {
                 // Compressed ones come from clients that send no lists.
                 Text::Authority if goes_on => Text::Value,
+                Text::Name if goes_on || usize::from(byte) != NAME.len() => Text::OtherName,
                 text => text,
             };
             match usize::from(byte & 0x7f) {
@@ -210,6 +222,8 @@ mod tests {
             let mut block = vec![0x3f, 0xe1, 0x1f, 0x83];
             block.extend([vec![0x44], text(path)].concat());
             block.extend([vec![0x41], text(authority)].concat());
+            block.extend([vec![0x40], text(NAME), text(authority)].concat());
+            block.extend([vec![0x40], text(b":authoritx"), text(b"a:%2C")].concat());
             block.extend([vec![0x40], text(b"a-name"), text(b"100%: a, b")].concat());
             block.extend([vec![0x7f, 0x80, 0x01], text(b"%")].concat());
             block.extend([vec![0xff, 0x05], vec![0x01], text(authority)].concat());
