@@ -7,10 +7,11 @@ mod words;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use parking_lot::RwLock;
 use spillgate_pipeline::session::rights::{Member, Rights};
-use spillgate_tls::{PemFile, TlsError, TlsProblem, dns_names};
+use spillgate_tls::{Dated, PemFile, TlsError, TlsProblem, dns_names};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
@@ -52,8 +53,8 @@ struct Read {
     roots: Arc<RootCertStore>,
     n_certificates: usize,
     rights: Rights,
-    /// Why peers will refuse the certificate today.
-    warning: Option<String>,
+    /// The files with certificates.
+    dated: Vec<Dated>,
 }
 
 /// TLS of a process with its peers.
@@ -86,7 +87,11 @@ impl LinkTls {
         let read = read(&self.files)?;
         let n = read.n_certificates;
         let mut found = format!("{n} in {}", self.files.cert.display());
-        if let Some(warning) = &read.warning {
+        for warning in read
+            .dated
+            .iter()
+            .filter_map(|d| d.warning(SystemTime::now()))
+        {
             found = format!("{found}; {warning}");
         }
         *self.read.write() = read;
@@ -100,7 +105,16 @@ impl LinkTls {
             let cert = self.files.cert.display();
             format!("--link-cert {cert}: peers will refuse this process: {why}")
         });
-        read.warning.clone().into_iter().chain(names).collect()
+        let dated = read
+            .dated
+            .iter()
+            .filter_map(|d| d.warning(SystemTime::now()));
+        dated.chain(names).collect()
+    }
+
+    /// The files with certificates, as they were read last.
+    pub fn dated(&self) -> Vec<Dated> {
+        self.read.read().dated.clone()
     }
 
     /// The connection that a peer opened, and what its certificate lets it be.
@@ -165,10 +179,14 @@ fn read(files: &LinkTlsFiles) -> Result<Read, TlsError> {
     let chain = cert.certificates()?;
     let private_key = key.private_key()?;
     let n_certificates = chain.len();
-    let warning = spillgate_tls::is_out_of_date(&chain[0]).map(|what| {
-        let path = files.cert.display();
-        format!("the certificate in {path} {what}: peers will refuse it")
-    });
+    let dated = vec![
+        Dated::new(&files.cert, &chain, "peers will refuse it"),
+        Dated::new(
+            &files.ca,
+            &ca.certificates()?,
+            "peers that it vouches for are refused",
+        ),
+    ];
     let rights = rights(Some(&chain));
     let unusable = |error| spillgate_tls::unusable(error, cert, key);
 
@@ -200,6 +218,6 @@ fn read(files: &LinkTlsFiles) -> Result<Read, TlsError> {
         roots,
         n_certificates,
         rights,
-        warning,
+        dated,
     })
 }

@@ -26,6 +26,7 @@ pub mod pipeline;
 pub mod placement;
 pub mod policy;
 pub mod predict;
+pub mod printable;
 pub mod problem;
 pub mod profile;
 pub mod profile_file;

@@ -77,6 +77,12 @@ pub enum Problem {
     /// A list or map that needs an entry has none.
     #[error("there are none; write at least one, like {example}")]
     NoEntries { example: &'static str },
+    /// The file says that it has another number of entries: a part of it is missing.
+    #[error(
+        "the file has {found} entries, and says {said}: {}",
+        missing(*.said, *.found)
+    )]
+    OtherEntries { said: u32, found: u32 },
     /// More entries than are possible.
     #[error("{count} {what} are more than the {limit} possible; use fewer")]
     TooMany {
@@ -417,6 +423,14 @@ fn hint(near: &Option<String>, what: &str, known: &[String]) -> String {
     match near {
         Some(near) => format!("; did you mean {}?", Quoted(near)),
         None => format!("; {}", listed(what, known)),
+    }
+}
+
+/// What would be right where a file says another number of entries than it has.
+fn missing(said: u32, found: u32) -> &'static str {
+    match found < said {
+        true => "it was cut off; measure again with `spillgate profile`",
+        false => "write the number that it has",
     }
 }
 

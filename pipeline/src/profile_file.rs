@@ -1,6 +1,7 @@
 //! Profile files: YAML text to a [`ProfileSet`] and back, exact to the nanosecond.
 //!
 //! ```yaml
+//! entries: 4                            # all entries below, loads among them: without some the file was cut off
 //! cpu:                                  # kind of device
 //!   detect:                             # module
 //!     "models/road.pt@320":             # variant; - for a module without a model
@@ -11,6 +12,8 @@
 //!   plates:
 //!     "models/plate.pt": { alpha: 5ms, beta: 2ms, max: 32 }   # alpha + beta * batch
 //! ```
+//!
+//! Files that are written by hand may leave `entries` out.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,6 +34,9 @@ const KINDS: [&str; 3] = ["cpu", "cuda", "emulated"];
 const POINT_FIELDS: [&str; 4] = ["batch", "mean", "p50", "p99"];
 const LINEAR_FIELDS: [&str; 4] = ["alpha", "beta", "max", "load"];
 const LOAD: &str = "load";
+const ENTRIES: &str = "entries";
+/// Most entries that a file may say it has: more than the reader takes of any file.
+const ENTRIES_MAX: u32 = 1 << 24;
 
 /// Reads the text of a profile file. `file` is its name in messages and the set's origin.
 ///
@@ -44,9 +50,14 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
     };
     // Profiles are measured, not written by hand, so they have no variables.
     match document::read(text, None) {
-        // A file with only comments is a set without profiles, as written for a pipeline without modules.
         Ok(Some(root)) if root.describe() != "nothing" => read_set(&mut sink, &root, &mut set),
-        Ok(_) => {}
+        // Also what is left of a file that was cut off within its comments.
+        Ok(_) => sink.error(
+            &Place::root(),
+            Problem::Empty {
+                fields: "entries: 0, or profiles as `spillgate profile` measures them",
+            },
+        ),
         Err(stops) => reader::broken(&mut sink, stops),
     }
     sink.finish()?;
@@ -56,7 +67,14 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
 fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
     let place = Place::root();
     let expected = "a map of kinds of devices, like { cpu: ... }";
-    for kind in reader::map(sink, root, &place, expected).iter() {
+    let (mut said, mut found) = (None, 0);
+    let kinds = reader::map(sink, root, &place, expected);
+    for kind in kinds.iter() {
+        if kind.key == ENTRIES {
+            let n = reader::count(sink, kind.node, &kind.place, 0, ENTRIES_MAX);
+            said = n.map(|n| (n, &kind.place));
+            continue;
+        }
         if !KINDS.contains(&kind.key) {
             // No near name: a writer of `gpu` does not mean `cpu`.
             let (what, value) = ("kind of device".to_owned(), kind.key.to_owned());
@@ -76,12 +94,26 @@ fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
             let variants = modules.entry(module.key.to_owned()).or_default();
             let expected = "a map of variants, like { \"road.pt@320\": ... }";
             for variant in reader::map(sink, module.node, &module.place, expected).iter() {
+                found += entries_of(variant.node);
                 if let Some(profile) = read_profile(sink, variant.node, &variant.place) {
                     variants.insert(variant.key.to_owned(), profile);
                 }
             }
         }
         set.devices.insert(kind.key.to_owned(), modules);
+    }
+    if let Some((said, place)) = said
+        && said != found
+    {
+        sink.error(place, Problem::OtherEntries { said, found });
+    }
+}
+
+/// The entries of a variant: those of its list, or one that stands for all.
+fn entries_of(node: &Node) -> u32 {
+    match &node.content {
+        Content::Sequence(entries) => u32::try_from(entries.len()).unwrap_or(u32::MAX),
+        _ => 1,
     }
 }
 
@@ -196,6 +228,13 @@ pub fn render_profiles(set: &ProfileSet, header: &str) -> String {
         out.push_str(comment.trim_end());
         out.push('\n');
     }
+    let all = set.devices.values().flat_map(IndexMap::values);
+    let all = all.flat_map(IndexMap::values);
+    let entries: usize = all
+        .map(|p| p.points.len() + usize::from(p.load.is_some()))
+        .sum();
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{ENTRIES}: {entries}");
     for (kind, modules) in &set.devices {
         let empty = if modules.is_empty() { " {}" } else { "" };
         out.push_str(&format!("{}:{empty}\n", quoted(kind)));
@@ -208,7 +247,6 @@ pub fn render_profiles(set: &ProfileSet, header: &str) -> String {
                     let _ = writeln!(out, "      - {{ {LOAD}: {} }}", exact_ms(load));
                 }
                 for p in &profile.points {
-                    // Writing to a string cannot fail.
                     let _ = writeln!(
                         out,
                         "      - {{ batch: {}, mean: {}, p50: {}, p99: {} }}",

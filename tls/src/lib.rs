@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
-use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::{CertificateError, Error, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
+mod dated;
 mod error;
 
+pub use dated::Dated;
 pub use error::{TlsError, TlsProblem};
 
 use spillgate_backend::file;
@@ -109,29 +108,6 @@ pub fn unusable(error: Error, cert: PemFile<'_>, key: PemFile<'_>) -> TlsError {
     }
 }
 
-/// Why the certificate is not valid now, if it is not: `has expired`, or `is not valid yet`. Its issuer is for peers to check.
-pub fn is_out_of_date(certificate: &CertificateDer<'_>) -> Option<&'static str> {
-    let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    let algorithms = ring::default_provider().signature_verification_algorithms;
-    // Validity is checked before the issuer, and there is no issuer here.
-    let verified = verify_server_cert_signed_by_trust_anchor(
-        &parsed,
-        &RootCertStore::empty(),
-        &[],
-        UnixTime::now(),
-        algorithms.all,
-    );
-    match verified {
-        Err(Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => Some("has expired"),
-        Err(Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        )) => Some("is not valid yet"),
-        _ => None,
-    }
-}
-
 /// The DNS names of a certificate; none where it has none, or cannot be read.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let parsed = webpki::EndEntityCert::try_from(certificate);
@@ -160,12 +136,14 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
 
-    fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'static> {
+    pub(crate) fn certificate(
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertificateDer<'static> {
         let names = ["worker.spillgate", "a_1.worker.spillgate"].map(str::to_owned);
         let mut params = CertificateParams::new(names).unwrap();
         change(&mut params);
@@ -178,18 +156,5 @@ mod tests {
         let names = dns_names(&certificate(|_| {}));
         assert_eq!(names, ["worker.spillgate", "a_1.worker.spillgate"]);
         assert!(dns_names(&CertificateDer::from(vec![1, 2, 3])).is_empty());
-    }
-
-    #[test]
-    fn the_times_of_a_certificate_are_compared_with_now() {
-        let of = |from, until| {
-            is_out_of_date(&certificate(|params| {
-                params.not_before = rcgen::date_time_ymd(from, 1, 1);
-                params.not_after = rcgen::date_time_ymd(until, 1, 1);
-            }))
-        };
-        assert_eq!(of(2001, 2002), Some("has expired"));
-        assert_eq!(of(2001, 4000), None);
-        assert_eq!(of(3999, 4000), Some("is not valid yet"));
     }
 }

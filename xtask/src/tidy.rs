@@ -7,6 +7,7 @@ mod pipelines;
 mod purity;
 mod rust_text;
 mod sources;
+mod writes;
 
 use std::path::PathBuf;
 
@@ -64,6 +65,7 @@ pub(crate) fn sources(workspace: &Workspace) -> Result<()> {
     problems.extend(sources::machine_paths(&files, workspace.root()));
     problems.extend(sources::unfinished(&files));
     problems.extend(sources::long_files(&files));
+    problems.extend(writes::problems(&files));
     problems.extend(sources::model_sizes(workspace)?);
     problems.extend(purity::sources(&files));
     problems.extend(purity::dependencies(workspace)?);

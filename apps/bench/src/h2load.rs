@@ -41,7 +41,7 @@ pub(crate) fn run(
     out: &Path,
 ) -> Result<Measured> {
     let body = out.join("message.bin");
-    std::fs::write(&body, message)?;
+    spillgate_output::write(&body, message)?;
     let log = out.join("requests.log");
     let _ = std::fs::remove_file(&log);
     let mut command = Command::new("h2load");

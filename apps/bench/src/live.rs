@@ -192,7 +192,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         .document();
         let document = workspace.path(DOCUMENT);
         std::fs::create_dir_all(document.parent().unwrap_or(Path::new(".")))?;
-        std::fs::write(&document, text)?;
+        spillgate_output::write(&document, text)?;
         println!("written to {DOCUMENT}");
     }
     Ok(())

@@ -146,7 +146,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     sink.stop(STOP_LIMIT)?;
     let table = render(&cells);
     println!("{table}");
-    std::fs::write(out.join("overhead.md"), table)?;
+    spillgate_output::write(out.join("overhead.md"), table)?;
     println!("written to out/overhead/overhead.md");
     Ok(())
 }

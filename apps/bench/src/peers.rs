@@ -142,7 +142,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     for rate in &options.rates {
         let times = arrivals::poisson(f64::from(*rate), options.seconds, options.seed);
         let file = out.join(format!("arrivals-{rate}.txt"));
-        std::fs::write(&file, arrivals::lines(&times))?;
+        spillgate_output::write(&file, arrivals::lines(&times))?;
         report.offer(times.len(), arrivals::ideal(&times, SPAN, DEADLINE));
         loads.push((*rate, file));
     }
@@ -174,7 +174,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     if options.write {
         let document = workspace.path(DOCUMENT);
         std::fs::create_dir_all(document.parent().unwrap_or(Path::new(".")))?;
-        std::fs::write(&document, report.document())?;
+        spillgate_output::write(&document, report.document())?;
         println!("written to {DOCUMENT}");
     }
     Ok(())

@@ -139,7 +139,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         report.targets()
     );
     if options.write {
-        std::fs::write(workspace.path(DOCUMENT), report.document())?;
+        spillgate_output::write(workspace.path(DOCUMENT), report.document())?;
         println!("written to {DOCUMENT}");
     }
     Ok(())

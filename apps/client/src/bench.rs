@@ -187,6 +187,11 @@ fn positive(text: &str) -> Result<f64, String> {
 /// When it could not begin, the server was lost during the run, or a file cannot be written; one line with the
 /// reason.
 pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitSummary> {
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let json_file = args.json.as_deref().filter(|_| !to_stdout);
+    if let Some(path) = json_file {
+        spillgate_output::check(path)?;
+    }
     let server = Server::from_args(&args.server)?;
     let pipeline = tokio::select! {
         described = described(&server, &args.pipeline) => described?,
@@ -203,7 +208,6 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     };
 
     let cpu_before = cpu_time()?;
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let silent = args.quiet || to_stdout;
     let heading = format!(
         "{} at {}, slo {}ms: {}, {}, {} {} over {} connection{}",
@@ -241,22 +245,21 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     let measure = on_own_thread(config, load, stop).await?;
     let cpu = cpu_time()?.saturating_sub(cpu_before);
 
-    if let Some(path) = &args.json {
+    // The summary comes first: it is there even if the file can not be written after all.
+    if !to_stdout {
+        crate::print(&measure.render(&heading, Some(planned), cpu))?;
+    }
+    if args.json.is_some() {
         let run = json!({
             "pipeline": pipeline.name, "slo_ms": pipeline.slo_ms, "load": words,
             "poisson": args.poisson, "stream": args.stream, "connections": args.connections, "payloads": n_payloads,
             "warmup_ms": args.warmup.as_secs_f64() * 1e3,
         });
         let text = format!("{:#}\n", measure.to_json(run, Some(planned), cpu));
-        if to_stdout {
-            crate::print(&text)?;
-        } else {
-            std::fs::write(path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+        match json_file {
+            Some(path) => spillgate_output::write(path, text)?,
+            None => crate::print(&text)?,
         }
-    }
-    if !to_stdout {
-        crate::print(&measure.render(&heading, Some(planned), cpu))?;
     }
     if let Some(lost) = measure.lost_server(planned) {
         bail!(lost);
@@ -269,7 +272,7 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
 }
 
 async fn described(server: &Server, pipeline: &str) -> Result<pb::PipelineDescription> {
-    let mut client = server.connect().await?;
+    let (mut client, _) = server.connect().await?;
     describe(server, &mut client, pipeline).await
 }
 

@@ -8,6 +8,7 @@ mod bandwidth;
 mod shaped;
 mod tls;
 mod token;
+mod watched;
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tokio::net::TcpStream;
@@ -34,12 +36,17 @@ use tonic::{Code, Status};
 use self::shaped::Shaped;
 pub(crate) use self::shaped::SlowLink;
 pub(crate) use self::token::Authorize;
+pub(crate) use self::watched::Upload;
+use self::watched::Watched;
 
 /// Default address of `spillgate serve`.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7700";
 
 /// Most time for the handshakes of TCP and TLS; a server on the same network needs much less.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Most time for an answer that a server gives at once: to `Describe`, and to the opening of a stream.
+pub(crate) const PROMPT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Largest result in bytes. It may contain pictures: as much as a large frame in RGB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -102,7 +109,7 @@ struct Place {
 type Wire = Either<TcpStream, Box<Shaped<TcpStream>>>;
 
 /// A connection, encrypted or not.
-pub(crate) type Connection = Either<Wire, Box<TlsStream<Wire>>>;
+pub(crate) type Connection = Watched<Either<Wire, Box<TlsStream<Wire>>>>;
 
 /// The generated client, with this program's token in each call.
 pub(crate) type Client = SpillgateClient<InterceptedService<Channel, Authorize>>;
@@ -176,13 +183,14 @@ impl Server {
     ///
     /// # Errors
     /// When the server is not there, or its certificate is not trusted.
-    pub(crate) async fn dial(&self) -> Result<Connection> {
-        timeout(CONNECT_TIME_MAX, self.shake_hands())
+    pub(crate) async fn dial(&self, upload: Upload) -> Result<Connection> {
+        let connection = timeout(CONNECT_TIME_MAX, self.shake_hands())
             .await
-            .map_err(|_| anyhow!("no answer within {CONNECT_TIME_MAX:?}"))?
+            .map_err(|_| anyhow!("no connection within {CONNECT_TIME_MAX:?}"))??;
+        Ok(Watched::new(connection, upload))
     }
 
-    async fn shake_hands(&self) -> Result<Connection> {
+    async fn shake_hands(&self) -> Result<Either<Wire, Box<TlsStream<Wire>>>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let all: Vec<&str> = self.places.iter().map(|p| p.authority.as_str()).collect();
         let (place, stream) = addresses::connect(&all, turn).await?;
@@ -204,7 +212,8 @@ impl Server {
     ///
     /// # Errors
     /// One line with the reason why the server could not be reached.
-    pub(crate) async fn connect(&self) -> Result<Client> {
+    pub(crate) async fn connect(&self) -> Result<(Client, Upload)> {
+        let upload = Upload::default();
         // The connector speaks TLS itself. For tonic the connection is a plain one, with the true address in its
         // calls.
         let origin: Uri = self.origin.parse()?;
@@ -214,18 +223,27 @@ impl Server {
             .origin(origin)
             .initial_stream_window_size(8 << 20)
             .initial_connection_window_size(16 << 20)
-            .connect_with_connector(Dialler(self.clone()))
+            .connect_with_connector(Dialler(self.clone(), upload.clone()))
             .await
             .map_err(|error| unreachable_server(&self.url, &error))?;
         let client = SpillgateClient::with_interceptor(channel, self.authorize.clone());
-        Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        Ok((client.max_decoding_message_size(MESSAGE_BYTES_MAX), upload))
     }
 }
 
 impl Server {
+    /// The error of a server that takes calls and does not answer them.
+    pub(crate) fn silent(&self, call: &str) -> anyhow::Error {
+        anyhow!(
+            "{} did not answer {call} within {PROMPT_TIME_MAX:?}; is it stopped, or overloaded?",
+            self.url
+        )
+    }
+
     /// The error of a refused call: the server's message, in one line.
     pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
-        let message = status.message().replace('\n', " ");
+        let message = printable_line(status.message());
+        let broke = std::error::Error::source(status).is_some();
         match status.code() {
             Code::NotFound | Code::InvalidArgument | Code::ResourceExhausted => {
                 anyhow!("{message}")
@@ -235,14 +253,14 @@ impl Server {
             }
             // A server that refuses a client's certificate, or its absence, closes the connection after the
             // handshake.
-            Code::Unknown | Code::Unavailable | Code::Cancelled if self.tls.is_some() => {
+            Code::Unknown | Code::Unavailable | Code::Cancelled if self.tls.is_some() || broke => {
                 let cause = root_cause(status);
-                let advice = if self.certified {
+                let advice = if self.certified || self.tls.is_none() {
                     ""
                 } else {
                     "; where clients must have certificates: --cert FILE --key FILE"
                 };
-                anyhow!("the server broke off: {cause}{advice}")
+                anyhow!("{}: the server broke off: {cause}{advice}", self.url)
             }
             code => anyhow!("the server answered {code:?}: {message}"),
         }
@@ -250,7 +268,7 @@ impl Server {
 }
 
 /// [`Server::dial`] in the form that tonic needs.
-struct Dialler(Server);
+struct Dialler(Server, Upload);
 
 impl tower_service::Service<Uri> for Dialler {
     type Response = TokioIo<Connection>;
@@ -262,8 +280,8 @@ impl tower_service::Service<Uri> for Dialler {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let server = self.0.clone();
-        Box::pin(async move { Ok(TokioIo::new(server.dial().await?)) })
+        let (server, upload) = (self.0.clone(), self.1.clone());
+        Box::pin(async move { Ok(TokioIo::new(server.dial(upload).await?)) })
     }
 }
 
@@ -349,7 +367,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 /// The description of one pipeline.
 ///
 /// # Errors
-/// When the server does not know it, or serves several and none was named.
+/// When the server does not know it, serves several and none was named, or does not answer in time.
 pub(crate) async fn describe(
     server: &Server,
     client: &mut Client,
@@ -358,12 +376,15 @@ pub(crate) async fn describe(
     let request = pb::DescribeRequest {
         pipeline: pipeline.to_owned(),
     };
-    let response = client
-        .describe(request)
+    let response = timeout(PROMPT_TIME_MAX, client.describe(request))
         .await
+        .map_err(|_| server.silent("Describe"))?
         .map_err(|status| server.refused(&status))?
         .into_inner();
     let mut pipelines = response.pipelines;
+    for pipeline in &mut pipelines {
+        pipeline.name = printable_line(&pipeline.name).into_owned();
+    }
     match pipelines.len() {
         0 => bail!("the server serves no pipeline"),
         1 => Ok(pipelines.remove(0)),

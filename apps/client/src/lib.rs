@@ -15,6 +15,8 @@
 
 use std::io::Write;
 
+use spillgate_pipeline::printable::printable;
+
 pub mod annotate;
 pub mod bench;
 pub mod connect;
@@ -29,12 +31,13 @@ pub mod stream;
 pub mod tally;
 pub mod video;
 
-/// Writes a text to standard output. A reader that stops early, such as `head`, is not an error.
+/// Writes a text to standard output, without what a terminal would obey. A reader that stops early, such as `head`, is not an error.
 ///
 /// # Errors
 /// When it cannot be written.
 pub fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
+    let text = printable(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result,

@@ -234,6 +234,16 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         server = server.over(link.clone());
     }
     let source = source_spec(&args)?;
+    let mut saving = SaverConfig {
+        folder: args.save_frames.clone(),
+        video: args.save_video.clone(),
+        frames_per_second: DEFAULT_FRAMES_PER_SECOND,
+    };
+    for client in 0..usize::from(args.clients) {
+        saving
+            .for_client(client, usize::from(args.clients))
+            .prepare()?;
+    }
     let (results, display) = match args.results.as_deref() {
         Some(path) if path == Path::new("-") => (Results::Stdout, Display::Stderr),
         Some(path) => (Results::File(path), Display::Stdout),
@@ -283,11 +293,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         slipped: Duration::ZERO,
         saved: (0, 0),
     };
-    let saving = SaverConfig {
-        folder: args.save_frames.clone(),
-        video: args.save_video.clone(),
-        frames_per_second: rate,
-    };
+    saving.frames_per_second = rate;
 
     let start = Instant::now() + START_IN;
     let interval = Duration::from_secs_f64(1.0 / rate);
@@ -311,22 +317,25 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     if let Some(spans) = spans {
         tokio::task::spawn_blocking(move || spans.finish()).await?;
     }
-    board.flush()?;
-    if let Some(plot) = &board.plot {
+    // What cannot be written is told after the summary.
+    let written = board.finish_results();
+    let plot = board.plot.as_ref().map_or(Ok(()), |plot| {
         plot.write(&plot::Of {
             pipeline: &heading.pipeline,
             slo_ms: heading.slo_ms,
             start,
             elapsed: heading.elapsed,
             link: link.as_ref(),
-        })?;
-    }
+        })
+    });
+    let mut unwritten = written.err().or(plot.err());
 
     let mut error = None;
     for end in ends {
         heading.slipped = heading.slipped.max(end.slipped);
         heading.saved.0 += end.saved.0;
         heading.saved.1 += end.saved.1;
+        unwritten = unwritten.or(end.unsaved);
         if let Some(lost) = end.lost {
             error.get_or_insert(anyhow!(lost));
         }
@@ -336,7 +345,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     }
     let counts = board.counts();
     board.screen.summary(&render(&heading, &counts));
-    match error {
+    match error.or(unwritten) {
         Some(error) => Err(error),
         None => Ok(ExitSummary {
             requests: counts.tally.outcomes.total(),
@@ -475,6 +484,7 @@ mod tests {
             let end = SessionEnd {
                 slipped: start.elapsed(),
                 saved: (0, 0),
+                unsaved: None,
                 source_error: None,
                 lost: None,
             };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use indexmap::IndexMap;
+use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
 
@@ -206,18 +207,19 @@ impl Tally {
         } else {
             let cause = Cause {
                 outcome: outcome_word(outcome),
-                module: result.module.clone(),
-                reason: result.reason.clone(),
+                module: printable_line(&result.module).into_owned(),
+                reason: printable_line(&result.reason).into_owned(),
                 code: result.code,
             };
-            self.add_unserved(cause, 1, &result.detail);
+            self.add_unserved(cause, 1, &printable_line(&result.detail));
         }
         for timing in &result.timings {
-            if !self.modules.contains_key(&timing.module) {
+            let module = printable_line(&timing.module);
+            if !self.modules.contains_key(&*module) {
                 self.modules
-                    .insert(timing.module.clone(), ModuleTally::default());
+                    .insert(module.to_string(), ModuleTally::default());
             }
-            self.modules[&timing.module].add(timing);
+            self.modules[&*module].add(timing);
             let seconds = timing.execution_ms / 1e3 / f64::from(timing.batch_size.max(1));
             self.device_time.all_seconds += seconds;
             if outcome != Outcome::Completed {

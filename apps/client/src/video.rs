@@ -1,8 +1,7 @@
 //! Writes pictures to an MP4 file: H.264 by OpenH264, no sound, constant rate.
 //!
-//! The file is playable once [`VideoWriter::finish`] has run; without it the file is incomplete.
+//! The file is there once [`VideoWriter::finish`] has run: without its end no player opens a video.
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use openh264::encoder::{
     Encoder, EncoderConfig, FrameRate, IntraFramePeriod, QpRange, RateControlMode,
 };
 use openh264::formats::{RgbSliceU8, YUVBuffer};
+use spillgate_output::Output;
 
 /// Ticks a second of the file's clock: divisible by the usual frame rates.
 const TIMESCALE: u32 = 90_000;
@@ -36,7 +36,7 @@ pub struct VideoWriter {
     height: u32,
     ticks_per_frame: u32,
     encoder: Encoder,
-    writer: Mp4Writer<BufWriter<File>>,
+    writer: Mp4Writer<BufWriter<Output>>,
     frames: u64,
 }
 
@@ -63,8 +63,7 @@ impl VideoWriter {
             .intra_frame_period(IntraFramePeriod::from_num_frames(KEY_FRAME_EVERY));
         let encoder = Encoder::with_api_config(OpenH264API::from_source(), config)
             .context("OpenH264 does not start")?;
-        let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = Output::begin(path)?;
         let brand = |text: &str| text.parse().context("an MP4 brand has four letters");
         let config = Mp4Config {
             major_brand: brand("isom")?,
@@ -83,7 +82,8 @@ impl VideoWriter {
             height,
             ticks_per_frame: (f64::from(TIMESCALE) / frames_per_second).round() as u32,
             encoder,
-            writer: Mp4Writer::write_start(BufWriter::new(file), &config)?,
+            writer: Mp4Writer::write_start(BufWriter::new(file), &config)
+                .with_context(|| format!("cannot write {}", path.display()))?,
             frames: 0,
         })
     }
@@ -115,7 +115,8 @@ impl VideoWriter {
         let units = Units::split(&stream);
         if self.frames == 0 {
             self.writer
-                .add_track(&track(&units, self.width, self.height)?)?;
+                .add_track(&track(&units, self.width, self.height)?)
+                .with_context(|| format!("cannot write {}", self.path.display()))?;
         }
         let sample = Mp4Sample {
             start_time: self.frames * u64::from(self.ticks_per_frame),
@@ -139,13 +140,15 @@ impl VideoWriter {
         if self.frames == 0 {
             bail!("{}: no frame to write", self.path.display());
         }
-        let write = |writer: &mut Mp4Writer<BufWriter<File>>| -> Result<()> {
+        let write = |writer: &mut Mp4Writer<BufWriter<Output>>| -> Result<()> {
             writer.write_end()?;
             Ok(())
         };
         write(&mut self.writer).with_context(|| format!("cannot write {}", self.path.display()))?;
-        std::io::Write::flush(&mut self.writer.into_writer())
-            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        let file = self.writer.into_writer().into_inner();
+        let file = file.map_err(std::io::IntoInnerError::into_error);
+        let file = file.with_context(|| format!("cannot write {}", self.path.display()))?;
+        file.finish()?;
         Ok(self.frames)
     }
 }

@@ -1,6 +1,6 @@
 //! The health service. A pipeline that a caller may not use does not exist for that caller.
 
-use spillgate_controller::edge::Call;
+use spillgate_controller::edge::{Call, Edge};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::Health;
@@ -13,6 +13,20 @@ const PIPELINE: &str = "pipeline/";
 /// The name by which the health of a pipeline is asked for.
 pub(crate) fn service_of(pipeline: &str) -> String {
     format!("{PIPELINE}{pipeline}")
+}
+
+/// Why new clients should use another server.
+pub(crate) fn full(edge: &Edge) -> Option<String> {
+    let view = edge.view();
+    view.is_full.then(|| {
+        format!(
+            "full: the last connection was turned away; {} of {} are in use, {} of {} MiB are held",
+            view.connections,
+            view.connections_max,
+            view.held >> 20,
+            view.budget >> 20
+        )
+    })
 }
 
 /// tonic's service behind the caller's rights.

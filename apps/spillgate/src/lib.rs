@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod admin;
 mod beside;
+mod certificates;
 pub mod cores;
 pub mod devices;
 pub mod embedded;
@@ -13,6 +14,7 @@ mod health;
 mod heap;
 pub mod measure;
 pub mod member;
+pub mod memory_limit;
 pub mod model_check;
 pub mod part;
 pub mod placement;

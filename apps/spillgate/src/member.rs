@@ -12,6 +12,7 @@ use spillgate_telemetry::{Telemetry, TelemetryConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
+use crate::certificates::Certificates;
 use crate::cores::Cores;
 use crate::embedded::{Deployment, Embedded};
 use crate::part::Part;
@@ -113,6 +114,7 @@ impl Member {
             },
         )?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
+        Certificates::of(None, Some(&config.part)).watch(&telemetry, stop.clone());
         let embedded = serving.now();
         if let Some(admin) = admin {
             let (embedded, leaves) = (embedded.clone(), leaves.clone());

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use spillgate_controller::edge::{Edge, Tls, TlsFiles};
 use spillgate_pipeline::grant::{Grant, parse_grants};
@@ -65,10 +66,15 @@ impl Security {
         self.tokens.as_ref().map(|tokens| tokens.grants.clone())
     }
 
+    fn dated_warnings(&self) -> Vec<String> {
+        let dated = self.tls.iter().flat_map(|tls| tls.dated());
+        dated.filter_map(|d| d.warning(SystemTime::now())).collect()
+    }
+
     /// Warnings for its owner, a line each: an address that other machines can reach without TLS or tokens, a
-    /// certificate that clients will refuse.
+    /// certificate that clients will refuse today or soon.
     pub fn warnings(&self, listen: SocketAddr) -> Vec<String> {
-        let mut lines: Vec<String> = self.tls.iter().filter_map(|tls| tls.warning()).collect();
+        let mut lines: Vec<String> = self.dated_warnings();
         if !listen.ip().to_canonical().is_loopback() {
             if self.tls.is_none() {
                 lines.push(format!(

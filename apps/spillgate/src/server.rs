@@ -24,11 +24,12 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
+use crate::certificates::Certificates;
 use crate::cores::Cores;
 use crate::devices::Device;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
-use crate::health::{GuardedHealth, service_of};
+use crate::health::{GuardedHealth, full, service_of};
 use crate::heap;
 use crate::member;
 use crate::part::Part;
@@ -307,6 +308,8 @@ impl Server {
             stop.clone(),
             connections.clone(),
         ));
+        Certificates::of(config.security.tls(), config.part.as_ref())
+            .watch(&telemetry, stop.clone());
         if let Some(part) = &config.part {
             member::join(&embedded, part, config.link_listen, &stop).await?;
         }
@@ -405,7 +408,9 @@ pub(crate) fn start_observed(
         account,
         admin,
     } = around;
-    let telemetry = Arc::new(Telemetry::new(telemetry, clock.epoch_wall())?);
+    let of_spans = clock.clone();
+    let telemetry = Telemetry::new(telemetry, move || of_spans.epoch_wall())?;
+    let telemetry = Arc::new(telemetry);
     for deployment in deployments {
         telemetry.register_pipeline(&deployment.pipeline);
     }
@@ -463,20 +468,6 @@ fn without_workers(hosts: &[Arc<PipelineHost>]) -> Option<String> {
     Some(format!(
         "pipeline {name}: module {module} has no worker yet, or has lost all of them"
     ))
-}
-
-/// Why new clients should use another server.
-fn full(edge: &Edge) -> Option<String> {
-    let view = edge.view();
-    view.is_full.then(|| {
-        format!(
-            "full: the last connection was turned away; {} of {} are in use, {} of {} MiB are held",
-            view.connections,
-            view.connections_max,
-            view.held >> 20,
-            view.budget >> 20
-        )
-    })
 }
 
 /// Bounds of the edge that serves these pipelines.

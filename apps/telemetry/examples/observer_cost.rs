@@ -29,7 +29,7 @@ fn main() {
             otlp_endpoint: Some(endpoint.clone()),
             ..Default::default()
         };
-        let telemetry = Telemetry::new(config, SystemTime::now()).expect("the endpoint is a URL");
+        let telemetry = Telemetry::new(config, SystemTime::now).expect("the endpoint is a URL");
         let pipeline = testing::pipeline();
         telemetry.register_pipeline(&pipeline);
         let mut record = testing::completed(&pipeline);

@@ -18,7 +18,7 @@ fn main() {
         otlp_endpoint: Some(endpoint),
         ..Default::default()
     };
-    let telemetry = Telemetry::new(config, SystemTime::now()).expect("the endpoint is a URL");
+    let telemetry = Telemetry::new(config, SystemTime::now).expect("the endpoint is a URL");
     let pipeline = testing::pipeline();
     for mut record in [testing::completed(&pipeline), testing::dropped(&pipeline)] {
         record.trace = telemetry.sampler().decide(None);

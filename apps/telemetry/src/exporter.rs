@@ -9,19 +9,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithTonicConfig};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::trace::SpanData;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
+use crate::collector::{Collector, Rejected};
 use crate::entry::Entry;
 use crate::metrics::{Losses, Metrics};
 use crate::processes::KnownProcesses;
 use crate::spans::SpanBuilder;
+use crate::wall::{ReadEpoch, Wall};
 
 /// How often the queue is looked at: with a queue of 8192 entries this takes 160,000 a second, and an
 /// idle server wakes 20 times a second.
@@ -38,7 +38,7 @@ pub(crate) struct ExporterConfig {
     pub(crate) service_name: String,
     pub(crate) queue_capacity: usize,
     pub(crate) export_timeout: Duration,
-    pub(crate) epoch_unix: SystemTime,
+    pub(crate) epoch: ReadEpoch,
     pub(crate) seed: u64,
     pub(crate) processes: KnownProcesses,
 }
@@ -76,17 +76,19 @@ impl Exporter {
             };
             let sent = started_tx.try_send(answer);
             sent.expect("the starter waits, with room for one answer");
-            let Some((runtime, sender)) = parts else {
+            let Some((runtime, collector)) = parts else {
                 return;
             };
             let worker = Worker {
                 entries,
-                builder: SpanBuilder::new(config.epoch_unix, config.seed, config.processes),
+                wall: Wall::new(config.epoch, Instant::now()),
+                builder: SpanBuilder::new(config.seed, config.processes),
                 spans: Vec::with_capacity(SPANS_PER_EXPORT),
                 oldest_span_at: Instant::now(),
-                sender,
+                collector,
                 timeout: config.export_timeout,
                 failing: false,
+                rejecting: false,
                 stop: its_stop,
                 metrics: its_metrics,
             };
@@ -144,41 +146,31 @@ impl Drop for Exporter {
     }
 }
 
-/// The thread's runtime, and the sender in it: its channel to the endpoint needs a runtime around it.
-fn prepare(config: &ExporterConfig) -> Result<(Runtime, opentelemetry_otlp::SpanExporter), String> {
+/// The thread's runtime, and the collector in it: its channel needs a runtime around it.
+fn prepare(config: &ExporterConfig) -> Result<(Runtime, Collector), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    let sender = runtime.block_on(async { build_sender(config) })?;
-    Ok((runtime, sender))
-}
-
-fn build_sender(config: &ExporterConfig) -> Result<opentelemetry_otlp::SpanExporter, String> {
-    let mut sender = opentelemetry_otlp::SpanExporter::builder()
-        .with_tonic()
-        .with_endpoint(config.endpoint.as_str())
-        .with_timeout(config.export_timeout)
-        .with_retry_policy(RetryPolicy::disabled())
-        .build()
-        .map_err(|error| error.to_string())?;
-    let resource = Resource::builder_empty()
-        .with_service_name(config.service_name.clone())
-        .build();
-    sender.set_resource(&resource);
-    Ok(sender)
+    let service = config.service_name.clone();
+    let collector = async { Collector::new(&config.endpoint, service, config.export_timeout) };
+    let collector = runtime.block_on(collector)?;
+    Ok((runtime, collector))
 }
 
 /// The thread's state.
 struct Worker {
     entries: Receiver<Entry>,
+    wall: Wall,
     builder: SpanBuilder,
     spans: Vec<SpanData>,
     oldest_span_at: Instant,
-    sender: opentelemetry_otlp::SpanExporter,
+    collector: Collector,
     timeout: Duration,
     /// The last export failed; logged once, not each time.
     failing: bool,
+    /// The last export was taken in part; logged once, not each time.
+    rejecting: bool,
     stop: Arc<Stop>,
     metrics: Arc<Metrics>,
 }
@@ -225,6 +217,8 @@ impl Worker {
     }
 
     fn add(&mut self, entry: Entry) {
+        // Once for all spans of the entry, so that their distances are right.
+        self.builder.set_epoch(self.wall.epoch(Instant::now()));
         match entry {
             Entry::Request(entry) => self.builder.request(&entry, &mut self.spans),
             Entry::Batch(entry) => self.spans.push(self.builder.batch(&entry)),
@@ -234,13 +228,16 @@ impl Worker {
     async fn export(&mut self, timeout: Duration) {
         let spans = std::mem::replace(&mut self.spans, Vec::with_capacity(SPANS_PER_EXPORT));
         let n_spans = spans.len() as u64;
-        let result = match tokio::time::timeout(timeout, self.sender.export(spans)).await {
-            Ok(result) => result.map_err(|error| error.to_string()),
+        let result = match tokio::time::timeout(timeout, self.collector.send(spans)).await {
+            Ok(result) => result,
             Err(_) => Err(format!("no answer in {} ms", timeout.as_millis())),
         };
         match result {
-            Ok(()) => {
-                self.losses().spans_exported.inc_by(n_spans);
+            Ok(rejected) => {
+                let n_rejected = rejected.spans.min(n_spans);
+                self.losses().spans_exported.inc_by(n_spans - n_rejected);
+                self.losses().spans_rejected.inc_by(n_rejected);
+                self.tell_rejected(&rejected);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("traces are exported again");
                 }
@@ -252,6 +249,17 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn tell_rejected(&mut self, rejected: &Rejected) {
+        let is_rejecting = *rejected != Rejected::default();
+        if is_rejecting && !self.rejecting {
+            let Rejected { spans, said } = rejected;
+            tracing::warn!(
+                "the collector of traces rejected {spans} spans, which are counted: {said}"
+            );
+        }
+        self.rejecting = is_rejecting;
     }
 
     /// Counts the remaining entries as lost.

@@ -11,6 +11,7 @@
 //! Not here: HTTP. [`Telemetry::render`] gives the text and the admin server serves it. No decision depends on these
 //! measurements; policies have their own estimates.
 
+mod collector;
 mod entry;
 mod exporter;
 pub mod ids;
@@ -21,6 +22,7 @@ mod request_log;
 pub mod sampler;
 mod spans;
 mod telemetry;
+mod wall;
 
 pub mod testing;
 pub mod waterfall;

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use spillgate_pipeline::printable::printable;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -109,6 +110,7 @@ pub fn complain(text: &str) {
 }
 
 fn write(level: Level, text: &str) {
+    let text = &*printable(text);
     match LOG.get() {
         Some(log) => log.queue.push(log.format.said(level, TARGET, text)),
         // Before logging is set up. A missing reader is no reason to end.

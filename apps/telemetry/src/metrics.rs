@@ -7,6 +7,7 @@
 //! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
 
 mod buckets;
+mod certificates;
 mod devices;
 mod edge;
 mod family;
@@ -36,6 +37,8 @@ use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::DropReason;
 
+use certificates::CertificateCollector;
+pub use certificates::{CertificateReading, ReadCertificates};
 use devices::DeviceCollector;
 pub use devices::{DeviceReading, ErrorReading, ReadDevices, RefusedReading, WeightsReading};
 use edge::EdgeCollector;
@@ -78,6 +81,8 @@ pub struct Losses {
     pub batches_stopped: Counter,
     /// Spans whose export failed or timed out.
     pub spans_export_failed: Counter,
+    /// Spans that the collector did not take.
+    pub spans_rejected: Counter,
     /// Spans not yet exported when the time to shut down was over.
     pub spans_stopped: Counter,
     /// Spans that were exported.
@@ -91,7 +96,12 @@ impl Losses {
             + self.batches_queue_full.get()
             + self.requests_stopped.get()
             + self.batches_stopped.get();
-        records + self.spans_export_failed.get() + self.spans_stopped.get()
+        let spans = &[
+            &self.spans_export_failed,
+            &self.spans_rejected,
+            &self.spans_stopped,
+        ];
+        records + spans.iter().map(|counter| counter.get()).sum::<u64>()
     }
 }
 
@@ -124,6 +134,7 @@ pub struct Metrics {
     pipelines: RwLock<Vec<(Arc<Pipeline>, PipelineMetrics)>>,
     queue_lengths: Arc<QueueLengthCollector>,
     planners: Arc<PlannerCollector>,
+    certificates: Arc<CertificateCollector>,
     edge: Arc<EdgeCollector>,
     peers: Arc<PeerCollector>,
     placed: Arc<DeviceCollector>,
@@ -214,6 +225,8 @@ impl Metrics {
         registry.register_collector(Box::new(queue_lengths.clone()));
         let planners = Arc::new(PlannerCollector::default());
         registry.register_collector(Box::new(planners.clone()));
+        let certificates = Arc::new(CertificateCollector::default());
+        registry.register_collector(Box::new(certificates.clone()));
         let edge = Arc::new(EdgeCollector::default());
         registry.register_collector(Box::new(edge.clone()));
         let peers = Arc::new(PeerCollector::default());
@@ -231,6 +244,7 @@ impl Metrics {
             requests_stopped: record("request", "stopped"),
             batches_stopped: record("batch", "stopped"),
             spans_export_failed: span("export_failed"),
+            spans_rejected: span("rejected"),
             spans_stopped: span("stopped"),
             spans_exported: exported,
         };
@@ -242,6 +256,7 @@ impl Metrics {
             pipelines: RwLock::default(),
             queue_lengths,
             planners,
+            certificates,
             edge,
             peers,
             placed,
@@ -289,6 +304,11 @@ impl Metrics {
     /// Adds a source of planner readings, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.planners.sources.write().push(read);
+    }
+
+    /// Sets the reader of the files with certificates, called at each scrape.
+    pub fn register_certificates(&self, read: ReadCertificates) {
+        *self.certificates.source.write() = Some(read);
     }
 
     /// Sets the reader of the edge, called at each scrape.

@@ -33,7 +33,8 @@ use crate::processes::KnownProcesses;
 
 /// Makes spans. Owned by the exporter's thread.
 pub(crate) struct SpanBuilder {
-    epoch_unix: SystemTime,
+    /// `Timestamp::ZERO` on the wall clock.
+    epoch: SystemTime,
     ids: IdGenerator,
     processes: KnownProcesses,
     scope: InstrumentationScope,
@@ -49,16 +50,21 @@ struct Place {
 }
 
 impl SpanBuilder {
-    /// Times are counted from `epoch_unix`; ids of spans follow from `seed`.
-    pub(crate) fn new(epoch_unix: SystemTime, seed: u64, processes: KnownProcesses) -> Self {
+    /// Ids of spans follow from `seed`.
+    pub(crate) fn new(seed: u64, processes: KnownProcesses) -> Self {
         SpanBuilder {
-            epoch_unix,
+            epoch: SystemTime::UNIX_EPOCH,
             ids: IdGenerator::new(seed),
             processes,
             scope: InstrumentationScope::builder("spillgate")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         }
+    }
+
+    /// Times of spans are counted from here on.
+    pub(crate) fn set_epoch(&mut self, epoch: SystemTime) {
+        self.epoch = epoch;
     }
 
     /// Appends the spans of a request.
@@ -301,7 +307,7 @@ impl SpanBuilder {
     }
 
     fn at(&self, time: Timestamp) -> SystemTime {
-        self.epoch_unix + Duration::from_nanos(time.as_ns())
+        self.epoch + Duration::from_nanos(time.as_ns())
     }
 }
 

@@ -11,7 +11,8 @@ use spillgate_pipeline::invariants::Invariant;
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::metrics::{
-    Metrics, QueueLengths, ReadDevices, ReadEdge, ReadPeers, ReadPlanners, ReadValues,
+    Metrics, QueueLengths, ReadCertificates, ReadDevices, ReadEdge, ReadPeers, ReadPlanners,
+    ReadValues,
 };
 use crate::processes::{KnownProcesses, Processes};
 use crate::request_log;
@@ -79,12 +80,15 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// Sets up metrics and, where there is an endpoint, starts the thread that exports spans.
-    /// `epoch_unix` is the moment from which timestamps count.
+    /// `epoch` reads the moment from which timestamps count, on the wall clock as that goes when it is called.
     ///
     /// # Errors
     /// When the endpoint is not a URL, or the ratio is out of range. A collector that does not answer is not an
     /// error.
-    pub fn new(config: TelemetryConfig, epoch_unix: SystemTime) -> Result<Self, TelemetryError> {
+    pub fn new(
+        config: TelemetryConfig,
+        epoch: impl Fn() -> SystemTime + Send + 'static,
+    ) -> Result<Self, TelemetryError> {
         if !(0.0..=1.0).contains(&config.sample_ratio) {
             return Err(TelemetryError::SampleRatio(config.sample_ratio));
         }
@@ -96,7 +100,7 @@ impl Telemetry {
                 service_name: config.service_name,
                 queue_capacity: config.queue_capacity,
                 export_timeout: config.export_timeout,
-                epoch_unix,
+                epoch: Box::new(epoch),
                 // Not the sampler's seed: span ids must not repeat halves of trace ids.
                 seed: !config.seed,
                 processes: processes.clone(),
@@ -153,6 +157,11 @@ impl Telemetry {
     /// Adds a source of planner readings, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.metrics.register_planners(read);
+    }
+
+    /// Sets the reader of the files with certificates.
+    pub fn register_certificates(&self, read: ReadCertificates) {
+        self.metrics.register_certificates(read);
     }
 
     /// Sets the reader of the other processes of the topology.

@@ -52,6 +52,7 @@ fn a_file_reads_as_one_would_write_it() {
     expect![[r##"
         # Measured by `spillgate profile`.
         # On a laptop.
+        entries: 5
         cpu:
           detect:
             "models/road.pt@320":
@@ -105,11 +106,39 @@ fn percentiles_may_be_left_out() {
 }
 
 #[test]
-fn a_file_without_profiles_is_an_empty_set() {
-    for text in ["", "# nothing yet\n", "cpu: {}"] {
+fn a_file_without_profiles_says_so() {
+    for text in ["entries: 0", "# nothing yet\nentries: 0\n", "cpu: {}"] {
         let set = parse_profiles(text, FILE).unwrap();
         assert!(set.get("cpu", "detect", "-").is_none());
     }
+}
+
+#[test]
+fn no_part_of_a_written_file_passes_for_all_of_it() {
+    let mut set = ProfileSet {
+        origin: Some(FILE.to_owned()),
+        ..ProfileSet::default()
+    };
+    for (kind, module) in [("cpu", "detect"), ("cpu", "plates"), ("emulated", "detect")] {
+        let times = ModuleProfile::linear(span(5_000_000), span(2_000_000), 3);
+        let load = Some(span(31_000_000));
+        set.insert(kind, module, "m@3", ModuleProfile { load, ..times });
+    }
+    let text = render_profiles(&set, "Measured by `spillgate profile`.");
+    let complete = text.trim_end().len();
+    for cut in 0..complete {
+        let error = parse_profiles(&text[..cut], FILE);
+        let error = error.expect_err(&text[..cut]);
+        let first = &error.list[0];
+        assert!(first.line >= 1 && !first.problem.to_string().is_empty());
+    }
+    for all in [&text[..complete], &text] {
+        assert_eq!(parse_profiles(all, FILE).as_ref(), Ok(&set));
+    }
+    // At the end of a line nothing else is wrong.
+    let half = text.lines().take(7).collect::<Vec<_>>().join("\n");
+    let error = parse_profiles(&half, FILE).unwrap_err().to_string();
+    expect!["error: traffic.profile.yaml:2: entries: the file has 2 entries, and says 12: it was cut off; measure again with `spillgate profile`"].assert_eq(&error);
 }
 
 fn profile() -> impl Strategy<Value = ModuleProfile> {

@@ -1,4 +1,4 @@
-//! The process's clock: monotonic nanoseconds since an hour before it was made, and what that was on the wall. Threads that wait for a time,
+//! The process's clock: monotonic nanoseconds since an hour before it was made. Threads that wait for a time,
 //! or for each other, wait by it.
 //!
 //! A [`TestClock`] stands still until its test moves it on, and moves only while all threads of the server wait: whatever they do takes no
@@ -26,7 +26,6 @@ const NO_WAIT: Duration = Duration::from_micros(5);
 #[derive(Clone, Debug)]
 pub struct Clock {
     epoch: Instant,
-    epoch_wall: SystemTime,
     /// Moved by a test.
     test: Option<Arc<test::Time>>,
 }
@@ -34,14 +33,10 @@ pub struct Clock {
 impl Clock {
     /// The machine's clock, from now on.
     pub fn start() -> Self {
-        let (now, wall) = (Instant::now(), SystemTime::now());
+        let now = Instant::now();
         // A machine that was started just now may have no such instant.
         let epoch = now.checked_sub(SHOWN_FIRST).unwrap_or(now);
-        Clock {
-            epoch,
-            epoch_wall: wall - (now - epoch),
-            test: None,
-        }
+        Clock { epoch, test: None }
     }
 
     /// Now.
@@ -52,9 +47,13 @@ impl Clock {
         }
     }
 
-    /// What the wall clock showed at `Timestamp::ZERO`.
+    /// `Timestamp::ZERO` on the wall clock, as that goes at this moment: another time after somebody has set it. A test's clock
+    /// began with Unix time.
     pub fn epoch_wall(&self) -> SystemTime {
-        self.epoch_wall
+        match &self.test {
+            None => SystemTime::now() - self.epoch.elapsed(),
+            Some(_) => SystemTime::UNIX_EPOCH,
+        }
     }
 
     /// Waits until `span` after `start`. On a thread with [exact timers](use_exact_timers) and an idle core this is within 0.1 ms.

@@ -14,6 +14,7 @@ const PIPELINE: &str = "spillgate-pipeline";
 const PROTO: &str = "spillgate-proto";
 const BACKEND: &str = "spillgate-backend";
 const LINK: &str = "spillgate-link";
+const OUTPUT: &str = "spillgate-output";
 const TLS: &str = "spillgate-tls";
 const TELEMETRY: &str = "spillgate-telemetry";
 const CONTROLLER_POLICY: &str = "spillgate-controller-policy";
@@ -33,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (PIPELINE, &[]),
     (SCENES, &[]),
     (CHART, &[]),
+    (OUTPUT, &[]),
     (CONTROLLER_POLICY, &[PIPELINE]),
     (WORKER_POLICY, &[PIPELINE]),
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
@@ -48,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
-    (CLIENT, &[PIPELINE, PROTO, SCENES, CHART]),
+    (CLIENT, &[PIPELINE, PROTO, SCENES, CHART, OUTPUT]),
     // It watches the runtimes, so it stands above them.
     (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
     (
@@ -61,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             BACKEND,
             MODULES,
             CHART,
+            OUTPUT,
         ],
     ),
     // It knows the server by its wire alone.
@@ -69,7 +72,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("spillgate", LIBRARIES),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
-    ("spillgate-bench", &[XTASK]),
+    ("spillgate-bench", &[XTASK, OUTPUT]),
 ];
 
 const LIBRARIES: &[&str] = &[
@@ -87,6 +90,7 @@ const LIBRARIES: &[&str] = &[
     WORKER,
     MODULES,
     CHART,
+    OUTPUT,
     CLIENT,
     EVALUATE,
 ];

@@ -134,7 +134,7 @@ pub(super) fn sources(files: &[SourceFile]) -> Vec<String> {
 }
 
 /// True for `tests.rs`, `broker_tests.rs`, and whatever lies under `tests/`.
-fn is_test_file(path: &str) -> bool {
+pub(super) fn is_test_file(path: &str) -> bool {
     path.split('/')
         .any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"))
 }

@@ -7,12 +7,11 @@ mod scenarios;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spillgate_controller_policy::placement::PlacementName;
 use spillgate_sim::placement::{Figures, Outcome, Scenario, run};
 
-use super::report::Report;
+use super::report::{self, Report};
 use super::{Print, command, in_parallel};
 use bound::bound;
 use scenarios::Table;
@@ -63,8 +62,7 @@ const SHOWN: [(PlacementName, bool, &str); 5] = [
 
 /// Runs all sections asked for and writes the page.
 pub(super) fn run_all(args: &ClockworkArgs, print: Print) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    report::prepare(&args.out, "clockwork")?;
     let profiles = Table::read(&args.profiles)?;
     let base = format!(
         "spillgate evaluate clockwork --profiles FILE --seconds {}",

@@ -16,7 +16,7 @@ use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_sim::jellyfish::{F1_POINTS, Zoo};
 use spillgate_sim::network::synthetic;
 
-use super::report::Report;
+use super::report::{self, Report};
 use super::{Print, command, read_table};
 use instances::Question;
 
@@ -110,8 +110,7 @@ fn traces(folder: Option<&Path>) -> anyhow::Result<Vec<(&'static str, BandwidthT
 
 /// Runs all sections asked for and writes the page.
 pub(super) fn run_all(args: &JellyfishArgs, print: Print) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    report::prepare(&args.out, "jellyfish")?;
     let given = Given::new(args)?;
     let mut base = "spillgate evaluate jellyfish --instances FOLDER".to_owned();
     if args.network.is_some() {

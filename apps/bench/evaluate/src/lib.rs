@@ -126,13 +126,12 @@ fn pard(args: &PardArgs, print: Print) -> anyhow::Result<()> {
             sections::ALL.map(|s| s.name).join(", ")
         );
     }
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
     let grid = Grid::new(args.traces.as_deref(), args.gpus, args.quick)?;
     for section in sections::ALL {
         if !args.section.is_empty() && !args.section.iter().any(|s| s == section.name) {
             continue;
         }
+        report::prepare(&args.out, section.name)?;
         eprintln!("{}: {}", section.name, section.title);
         let mut report = Report::new(section.name, section.title);
         report.say(&grid.describe());

@@ -8,7 +8,6 @@ mod studies;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +15,7 @@ use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
-use super::report::{Report, mean};
+use super::report::{self, Report, mean};
 use super::{Print, command, in_parallel, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
@@ -84,8 +83,7 @@ struct Case {
 
 /// Runs all sections asked for and writes the page.
 pub(super) fn run_all(args: &OrlojArgs, print: Print) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    report::prepare(&args.out, "orloj")?;
     let mut report = Report::titled(
         "orloj",
         "Dynamic modules: every scheduler on ORLOJ's workloads",

@@ -45,6 +45,13 @@ fn by_hand(page: &str) -> &str {
     at.map_or("", |at| &page[at + 1..])
 }
 
+/// Makes the folder of a page, and checks that the page can be written, before hours are spent on its figures.
+pub(super) fn prepare(folder: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{} cannot be made", folder.display()))?;
+    Ok(spillgate_output::check(&folder.join(format!("{name}.md")))?)
+}
+
 impl Report {
     pub(super) fn new(name: &'static str, title: &str) -> Self {
         let command = format!("spillgate evaluate pard --section {name}");
@@ -151,8 +158,7 @@ impl Report {
         files.push((format!("{}.csv", self.name), self.csv.clone()));
         for (file, text) in files {
             let path = folder.join(file);
-            std::fs::write(&path, text)
-                .with_context(|| format!("{} cannot be written", path.display()))?;
+            spillgate_output::write(&path, text)?;
         }
         Ok(print(&self.text)?)
     }

@@ -199,7 +199,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
             settings: &settings,
             pictured: &runs.pictured()?,
         };
-        std::fs::write(&document, page.text(&before)?)?;
+        spillgate_output::write(&document, page.text(&before)?)?;
         std::fs::copy(runs.picture()?, workspace.path(PICTURE))?;
         println!("written to {DOCUMENT} and {PICTURE}");
     }
@@ -292,7 +292,7 @@ impl<'a> Runs<'a> {
             let file = |end: &str| folder.join(format!("{n}.{end}"));
             let link = trace.scaled(needs[n] / NEED / 1e6);
             let link = link.begun_at(n as f64 / needs.len() as f64);
-            std::fs::write(file("csv"), link.csv())?;
+            spillgate_output::write(file("csv"), link.csv())?;
             let results = file("jsonl");
             let seconds = WARM_UP_S + self.options.seconds;
             let mut camera = self.camera(&url, n, seconds, choice);

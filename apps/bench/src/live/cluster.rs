@@ -115,7 +115,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     };
     println!("\n{}\n{}", report.table(), report.overload_table());
     if options.write {
-        std::fs::write(workspace.path(DOCUMENT), report.document())?;
+        spillgate_output::write(workspace.path(DOCUMENT), report.document())?;
         println!("written to {DOCUMENT}");
     }
     Ok(())
@@ -126,7 +126,7 @@ fn slower_pipeline(workspace: &Workspace, out: &Path) -> Result<PathBuf> {
     for suffix in ["yaml", "profile.yaml"] {
         let name = format!("{PIPELINE}.{suffix}");
         let text = std::fs::read_to_string(workspace.path(&format!("apps/pipelines/{name}")))?;
-        std::fs::write(out.join(name), slower(&text, SLOWER)?)?;
+        spillgate_output::write(out.join(name), slower(&text, SLOWER)?)?;
     }
     Ok(out.join(format!("{PIPELINE}.yaml")))
 }
@@ -189,12 +189,12 @@ impl Run<'_> {
 
     fn simulate(&self, gateways: usize, times: &[f64]) -> Result<Side> {
         let lines = self.out.join("arrivals.txt");
-        std::fs::write(&lines, arrivals::lines(times))?;
+        spillgate_output::write(&lines, arrivals::lines(times))?;
         let nodes: String = (0..gateways)
             .map(|i| format!("  - {{ name: gateway-{i}, gateway: true }}\n"))
             .collect();
         let cluster = self.out.join("cluster.yaml");
-        std::fs::write(&cluster, format!("{NETWORK}nodes:\n{nodes}"))?;
+        spillgate_output::write(&cluster, format!("{NETWORK}nodes:\n{nodes}"))?;
         let mut simulate = self.workspace.program(self.program);
         simulate.arg("simulate").arg(self.pipeline);
         simulate.arg("--arrivals").arg(&lines);
@@ -211,7 +211,7 @@ impl Run<'_> {
         for i in 0..n {
             let own: Vec<f64> = times.iter().copied().skip(i).step_by(n).collect();
             let trace = self.out.join(format!("arrivals-{i}.csv"));
-            std::fs::write(&trace, arrivals::trace(&own, self.seconds))?;
+            spillgate_output::write(&trace, arrivals::trace(&own, self.seconds))?;
             traces.push(trace);
         }
         let before = (set.cpu_time()?, machine_time()?);

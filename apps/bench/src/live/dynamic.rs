@@ -109,7 +109,7 @@ fn texts(out: &Path) -> Result<Vec<String>> {
             text.push('\n');
         }
         let file = out.join(format!("{name}.txt"));
-        std::fs::write(&file, text)?;
+        spillgate_output::write(&file, text)?;
         let file = file.to_str().context("the path is not UTF-8")?.to_owned();
         args.extend(["--texts".to_owned(), file]);
     }
@@ -283,7 +283,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
             measured: &all,
         }
         .document();
-        std::fs::write(workspace.path(DOCUMENT), text)?;
+        spillgate_output::write(workspace.path(DOCUMENT), text)?;
         println!("written to {DOCUMENT}");
     }
     Ok(())
@@ -382,7 +382,7 @@ impl Bench<'_> {
         let models = models.to_str().context("the path is not UTF-8")?;
         let pipeline = self.out.join(format!("{}.yaml", subject.name));
         let text = subject.pipeline.replace("MODELS", models);
-        std::fs::write(&pipeline, text.replace("SCHEDULE", schedule))?;
+        spillgate_output::write(&pipeline, text.replace("SCHEDULE", schedule))?;
         profile_once(self.workspace, self.program, &pipeline)?;
         Server::start(self.workspace, self.program, &pipeline, self.out)
     }

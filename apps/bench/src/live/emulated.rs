@@ -115,13 +115,13 @@ pub(super) fn run(
     let pipeline = out.join(format!("{PIPELINE}.yaml"));
     let mut cells = Vec::new();
     for policy in &options.policies {
-        std::fs::write(&pipeline, with_policy(&text, policy)?)?;
+        spillgate_output::write(&pipeline, with_policy(&text, policy)?)?;
         for load in &options.common.loads {
             let times = arrivals::times(&shape, load * capacity, options.common.seed);
             let lines = out.join("arrivals.txt");
-            std::fs::write(&lines, arrivals::lines(&times))?;
+            spillgate_output::write(&lines, arrivals::lines(&times))?;
             let trace = out.join("arrivals.csv");
-            std::fs::write(
+            spillgate_output::write(
                 &trace,
                 arrivals::trace(&times, options.common.seconds as f64),
             )?;

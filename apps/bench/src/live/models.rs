@@ -174,7 +174,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     println!("\n{}", table(&rows));
     if options.common.write {
         let document = workspace.path(DOCUMENT);
-        std::fs::write(&document, page(&options, &machine, &rows)?)?;
+        spillgate_output::write(&document, page(&options, &machine, &rows)?)?;
         println!("written to {DOCUMENT}");
     }
     Ok(())
@@ -188,7 +188,7 @@ fn pipeline(out: &Path, device: &str) -> Result<PathBuf> {
          outputs: {{ labels: ${MODULE}.labels }}\n"
     );
     let path = out.join("models.yaml");
-    std::fs::write(&path, text)?;
+    spillgate_output::write(&path, text)?;
     Ok(path)
 }
 
@@ -330,17 +330,17 @@ fn write_scenario(
             times.join(",")
         );
     }
-    std::fs::write(folder.join("models.csv"), models)?;
-    std::fs::write(folder.join("clients.csv"), "model,concurrency,slo_ms\n")?;
+    spillgate_output::write(folder.join("models.csv"), models)?;
+    spillgate_output::write(folder.join("clients.csv"), "model,concurrency,slo_ms\n")?;
     let seconds = options.common.seconds as f64;
     let arrivals = arrivals(names.len(), rate, seconds, options.common.seed);
-    std::fs::write(folder.join("arrivals.csv"), arrivals)?;
+    spillgate_output::write(folder.join("arrivals.csv"), arrivals)?;
     let system = json!({
         "name": "live-models", "gpus": 1, "pages_per_gpu": pages, "page_mb": PAGE_MIB, "link_mb_per_ms": 1000.0,
         "net_ms": 0.0, "warm_s": WARM_UP_S, "end_s": seconds, "noise_sigma": 0.0, "noise_jitter_p": 0.0,
         "noise_jitter_ms": 0.0, "noise_spike_p": 0.0, "noise_spike_ms": 0.0, "noise_seed": 1, "initial": [""],
     });
-    std::fs::write(folder.join("system.json"), system.to_string())?;
+    spillgate_output::write(folder.join("system.json"), system.to_string())?;
     Ok(())
 }
 

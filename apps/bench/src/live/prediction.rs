@@ -110,7 +110,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     println!("\n{}", table(&rows));
     if options.common.write {
         let document = workspace.path(DOCUMENT);
-        std::fs::write(&document, page(&options, &machine, &rows)?)?;
+        spillgate_output::write(&document, page(&options, &machine, &rows)?)?;
         println!("written to {DOCUMENT}");
     }
     Ok(())
@@ -135,7 +135,7 @@ fn pipeline(
          batch: {{ max: 1 }}\n    device: {device}\noutputs: {{ out: $net.{output} }}\n"
     );
     let path = out.join(format!("{network}.yaml"));
-    std::fs::write(&path, text)?;
+    spillgate_output::write(&path, text)?;
     Ok(path)
 }
 

@@ -105,7 +105,7 @@ fn prepare(workspace: &Workspace, program: &Path, out: &Path, policy: &str) -> R
     let pipeline = out.join(format!("{PIPELINE}.yaml"));
     // The page compares drop policies: each of them serves the most accurate variant.
     let policy = format!("{policy}, adapt: fixed");
-    std::fs::write(&pipeline, with_policy(&text, &policy)?)?;
+    spillgate_output::write(&pipeline, with_policy(&text, &policy)?)?;
     profile_once(workspace, program, &pipeline)?;
     Ok(pipeline)
 }

@@ -207,7 +207,7 @@ impl Runs<'_> {
         let own = TOKENS.map(|(name, _, hash)| {
             format!("- {{ name: {name}, sha256: \"{hash}\", pipelines: all }}\n")
         });
-        std::fs::write(&tokens, format!("tokens:\n{}", own.concat()))?;
+        spillgate_output::write(&tokens, format!("tokens:\n{}", own.concat()))?;
         let mut arguments: Vec<&str> = Vec::new();
         if row.apart {
             let tokens = tokens.to_str().context("the path is not UTF-8")?;
@@ -261,7 +261,7 @@ impl Runs<'_> {
         };
         if row.apart {
             let file = self.out.join(TOKENS[kind].0);
-            std::fs::write(&file, TOKENS[kind].1)?;
+            spillgate_output::write(&file, TOKENS[kind].1)?;
             bench.arg("--token-file").arg(file);
         }
         // The same for all: where shares are switched off all requests are those of one application.
@@ -288,7 +288,7 @@ impl Runs<'_> {
             false => "",
         };
         let pipeline = self.out.join(format!("{name}.yaml"));
-        std::fs::write(
+        spillgate_output::write(
             &pipeline,
             format!("{}\n{policy}{clients}\n", text.trim_end()),
         )?;

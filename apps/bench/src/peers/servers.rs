@@ -157,7 +157,7 @@ impl Running {
         let name = setting.peer.name();
         // A file of its own for each start: a process that is left over cannot write into the next one's.
         let runs = out.join(format!("{name}-{port}.runs"));
-        std::fs::write(&runs, "")?;
+        spillgate_output::write(&runs, "")?;
         let script = workspace.path(&format!("apps/bench/peers/server_{name}.py"));
         let mut command = workspace.program(program);
         let mut client_args: Vec<OsString> = Vec::new();

@@ -10,9 +10,11 @@ use spillgate_proto::pb::stream_response::Message as Response;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 
-use crate::connect::Server;
+use crate::connect::{PROMPT_TIME_MAX, Server};
 
 /// Frames handed to a connection and not yet written.
 const OUTGOING_MAX: usize = 1024;
@@ -54,7 +56,7 @@ impl Streams {
             _readers: JoinSet::new(),
         };
         for idx in 0..n {
-            let mut client = server.connect().await?;
+            let (mut client, _) = server.connect().await?;
             let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
             let open = pb::StreamOpen {
                 pipeline: pipeline.to_owned(),
@@ -67,13 +69,15 @@ impl Streams {
                 })
                 .await
                 .context("the stream closed before it was opened")?;
-            let response = client.stream(ReceiverStream::new(requests)).await;
-            let mut answers = response
-                .map_err(|status| server.refused(&status))?
-                .into_inner();
-            let opened = answers
-                .message()
+            let opening = async {
+                let response = client.stream(ReceiverStream::new(requests)).await?;
+                let mut answers = response.into_inner();
+                let opened = answers.message().await?;
+                Ok::<_, Status>((answers, opened))
+            };
+            let (mut answers, opened) = timeout(PROMPT_TIME_MAX, opening)
                 .await
+                .map_err(|_| server.silent("the opening of a stream"))?
                 .map_err(|status| server.refused(&status))?;
             if !matches!(opened.and_then(|o| o.message), Some(Response::Opened(_))) {
                 bail!(
@@ -93,7 +97,7 @@ impl Streams {
                         }
                         Ok(Some(_)) => {}
                         Ok(None) => break "the server ended the stream".to_owned(),
-                        Err(status) => break status.message().replace('\n', " "),
+                        Err(status) => break status.message().to_owned(),
                     }
                 };
                 // When the run is over the receiver is gone.

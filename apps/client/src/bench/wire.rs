@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
 
-use crate::connect::{CONNECT_TIME_MAX, Connection, Server};
+use crate::connect::{CONNECT_TIME_MAX, Connection, Server, Upload};
 
 const METHOD: &str = "/spillgate.v1.Spillgate/Infer";
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
@@ -185,7 +185,7 @@ async fn keep(server: Server, sender: watch::Sender<Option<Sender>>) {
 }
 
 async fn connect(server: &Server) -> Result<(Sender, h2::client::Connection<Connection, Bytes>)> {
-    let stream = server.dial().await?;
+    let stream = server.dial(Upload::default()).await?;
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(WINDOW_BYTES);
     builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);

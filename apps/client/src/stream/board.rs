@@ -3,13 +3,13 @@
 //! Clients call it for each frame, so its locks are held briefly and never across a wait.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{BufWriter, ErrorKind, LineWriter, Write};
+use std::io::{BufWriter, ErrorKind, IntoInnerError, LineWriter, Stdout, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use spillgate_output::Output;
 use spillgate_proto::pb::Outcome;
 use spillgate_scenes::GroundTruth;
 use spillgate_scenes::score::{Findings, IOU, MeanF1, Score};
@@ -104,20 +104,56 @@ pub(crate) enum Results<'a> {
     Stdout,
 }
 
+/// The results while they are written.
+enum Lines {
+    Stdout(LineWriter<Stdout>),
+    File(BufWriter<Output>),
+}
+
+impl Lines {
+    fn of(results: Results<'_>) -> Result<Option<Self>> {
+        Ok(match results {
+            Results::None => None,
+            Results::Stdout => Some(Lines::Stdout(LineWriter::new(std::io::stdout()))),
+            Results::File(path) => Some(Lines::File(BufWriter::new(Output::begin(path)?))),
+        })
+    }
+
+    fn add(&mut self, line: &str) -> std::io::Result<()> {
+        match self {
+            Lines::Stdout(out) => writeln!(out, "{line}"),
+            Lines::File(file) => writeln!(file, "{line}"),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Lines::Stdout(mut out) => Ok(out.flush()?),
+            Lines::File(file) => {
+                let file = file.into_inner().map_err(IntoInnerError::into_error)?;
+                Ok(file.finish()?)
+            }
+        }
+    }
+}
+
 /// Shared by the clients of a run.
 pub(crate) struct Board {
     counts: Mutex<Counts>,
-    results: Option<Mutex<Box<dyn Write + Send>>>,
+    /// None where none are wanted, and once they are complete or could not be written.
+    results: Mutex<Option<Lines>>,
+    /// Why the results could not be written.
+    unwritten: Mutex<Option<anyhow::Error>>,
     /// The picture of the run, where one is wanted.
     pub(super) plot: Option<Plot>,
     pub(crate) screen: Screen,
     verbose: bool,
-    /// Cancelled when nobody reads the results.
+    /// Cancelled when nobody gets the results.
     unread: CancellationToken,
 }
 
 impl Board {
-    /// `unread` is cancelled when the reader of the results has gone.
+    /// `unread` is cancelled when the results cannot be written, or their reader has gone.
     pub(crate) fn new(
         results: Results<'_>,
         plot: Option<Plot>,
@@ -125,18 +161,10 @@ impl Board {
         verbose: bool,
         unread: CancellationToken,
     ) -> Result<Self> {
-        let results: Option<Box<dyn Write + Send>> = match results {
-            Results::None => None,
-            Results::Stdout => Some(Box::new(LineWriter::new(std::io::stdout()))),
-            Results::File(path) => {
-                let file = File::create(path);
-                let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-                Some(Box::new(BufWriter::new(file)))
-            }
-        };
         Ok(Board {
             counts: Mutex::default(),
-            results: results.map(Mutex::new),
+            results: Mutex::new(Lines::of(results)?),
+            unwritten: Mutex::default(),
             plot,
             screen,
             verbose,
@@ -189,7 +217,7 @@ impl Board {
     }
 
     /// A frame ended: once for each.
-    pub(crate) fn ended(&self, end: &FrameEnd, truth: Option<&GroundTruth>) -> Result<()> {
+    pub(crate) fn ended(&self, end: &FrameEnd, truth: Option<&GroundTruth>) {
         let outcome = end.result.outcome();
         let served = matches!(outcome, Outcome::Completed | Outcome::Late);
         let in_time = outcome == Outcome::Completed;
@@ -225,35 +253,48 @@ impl Board {
         if let Some(plot) = &self.plot {
             plot.ended(end);
         }
-        if let Some(results) = &self.results {
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            let written = writeln!(results, "{}", end.to_json_line(detection.as_ref()));
-            self.or_unread(written)?;
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lines) = &mut *results
+            && let Err(error) = lines.add(&end.to_json_line(detection.as_ref()))
+        {
+            *results = None;
+            self.stop_for(error.into());
         }
+        drop(results);
         if self.verbose {
             self.screen.line(&super::screen::result_line(end));
         }
-        Ok(())
     }
 
-    /// Completes the results file.
-    pub(crate) fn flush(&self) -> Result<()> {
-        if let Some(results) = &self.results {
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            let flushed = results.flush();
-            self.or_unread(flushed)?;
+    /// Completes the results.
+    ///
+    /// # Errors
+    /// When they could not be written, at whatever time.
+    pub(crate) fn finish_results(&self) -> Result<()> {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = results.take().map(Lines::finish) {
+            self.stop_for(error);
         }
-        Ok(())
+        let mut unwritten = self
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        unwritten
+            .take()
+            .map_or(Ok(()), Err)
+            .context("cannot write the results")
     }
 
-    /// A reader that has seen enough, such as `head`, ends the run.
-    fn or_unread(&self, written: std::io::Result<()>) -> Result<()> {
-        match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                self.unread.cancel();
-                Ok(())
-            }
-            written => written.context("cannot write the results"),
+    /// Nobody gets the results, so the run ends. A reader that has seen enough, such as `head`, is no error.
+    fn stop_for(&self, error: anyhow::Error) {
+        let of_system = error.downcast_ref::<std::io::Error>();
+        if of_system.is_none_or(|e| e.kind() != ErrorKind::BrokenPipe) {
+            let mut unwritten = self
+                .unwritten
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            unwritten.get_or_insert(error);
         }
+        self.unread.cancel();
     }
 }

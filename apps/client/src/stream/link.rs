@@ -1,9 +1,8 @@
 //! An open stream to a server: frames go in and answers come out. When it is lost it is opened again with growing
 //! pauses; the session accounts for the frames that waited on it.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Request;
 use spillgate_proto::pb::stream_response::Message as Response;
@@ -15,11 +14,10 @@ use tonic::{Status, Streaming};
 
 use super::backoff::Backoff;
 use super::session::SessionConfig;
+use crate::connect::{PROMPT_TIME_MAX, Upload};
 
 /// Frames given to the connection and not yet written. More means that the network is slower than the video.
 const OUTGOING_MAX: usize = 32;
-/// Most time for the answer to `open`; a server sends it at once.
-const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Most time to find another server once one ended the stream in order. Frames wait meanwhile, and those with an SLO
 /// not much longer.
@@ -32,12 +30,14 @@ pub(super) struct Link {
     /// Taken by the sender; when it is dropped the server knows that no more frames come.
     pub(super) outgoing: Option<mpsc::Sender<StreamRequest>>,
     pub(super) answers: Streaming<StreamResponse>,
+    /// Whether the server takes what is sent.
+    pub(super) upload: Upload,
 }
 
 impl Link {
     /// Connects and opens a stream.
     pub(super) async fn open(config: &SessionConfig) -> Result<Self> {
-        let mut client = config.server.connect().await?;
+        let (mut client, upload) = config.server.connect().await?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
         let open = pb::StreamOpen {
             pipeline: config.pipeline.clone(),
@@ -58,20 +58,22 @@ impl Link {
             let opened = answers.message().await?;
             Ok::<_, Status>((answers, opened))
         };
-        let (answers, opened) = timeout(OPEN_TIME_MAX, opening)
+        let (answers, opened) = timeout(PROMPT_TIME_MAX, opening)
             .await
-            .map_err(|_| anyhow!("the server did not open the stream within {OPEN_TIME_MAX:?}"))?
+            .map_err(|_| config.server.silent("the opening of a stream"))?
             .map_err(|status| config.server.refused(&status))?;
         let Some(StreamResponse {
-            message: Some(Response::Opened(opened)),
+            message: Some(Response::Opened(mut opened)),
         }) = opened
         else {
             bail!("the server did not answer `open`; is it a Spillgate server of this version?");
         };
+        opened.pipeline = printable_line(&opened.pipeline).into_owned();
         Ok(Link {
             opened,
             outgoing: Some(outgoing),
             answers,
+            upload,
         })
     }
 

@@ -1,12 +1,10 @@
 //! `--plot`: a picture of one client's run: the bandwidth of its link, the size of its frames, and how long answers took.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use spillgate_chart::panels::{self, Colour, Curve, Panel, Shape};
 use spillgate_proto::pb::Outcome;
 use tokio::time::Instant;
@@ -70,17 +68,15 @@ pub(super) struct Of<'a> {
 
 /// A picture in the making.
 pub(super) struct Plot {
-    file: File,
     path: PathBuf,
     frames: Mutex<Frames>,
 }
 
 impl Plot {
-    /// Opens the file, so that a wrong path is told before the run.
+    /// A picture for this file. A path that cannot be written is told before the run.
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path);
+        spillgate_output::check(path)?;
         Ok(Plot {
-            file: file.with_context(|| format!("cannot write {}", path.display()))?,
             path: path.to_owned(),
             frames: Mutex::new(Frames {
                 every: 1,
@@ -116,8 +112,7 @@ impl Plot {
         frames.shown.sort_by_key(|s| s.number);
         let link = of.link.map_or_else(Vec::new, |link| link_values(link, of));
         let text = svg(&frames, of, link);
-        let written = (&self.file).write_all(text.as_bytes());
-        written.with_context(|| format!("cannot write {}", self.path.display()))
+        Ok(spillgate_output::write(&self.path, text)?)
     }
 }
 

@@ -37,6 +37,19 @@ impl SaverConfig {
         self.folder.is_some() || self.video.is_some()
     }
 
+    /// Makes the folder, and checks that the files can be written.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        if let Some(folder) = &self.folder {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            spillgate_output::check(&frame_file(folder, 0))?;
+        }
+        if let Some(video) = &self.video {
+            spillgate_output::check(video)?;
+        }
+        Ok(())
+    }
+
     /// The same for one of several clients: `out.mp4` becomes `out-2.mp4`, a folder gets a folder `2`.
     pub(crate) fn for_client(&self, client: usize, clients: usize) -> Self {
         if clients == 1 {
@@ -81,10 +94,6 @@ pub(crate) struct Saver {
 
 impl Saver {
     pub(crate) fn start(config: SaverConfig) -> Result<Self> {
-        if let Some(folder) = &config.folder {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        }
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("saver".to_owned())
@@ -160,8 +169,8 @@ impl Files<'_> {
         let mut picture = Arc::unwrap_or_clone(job.picture);
         annotate(&mut picture, &job.result, job.latency);
         if let Some(folder) = &self.config.folder {
-            let path = folder.join(format!("frame-{:06}.jpg", job.result.number));
-            write_jpeg(&path, &picture)?;
+            let content = jpeg(&picture, JPEG_QUALITY)?;
+            spillgate_output::write(frame_file(folder, job.result.number), content)?;
         }
         if let Some(path) = &self.config.video {
             let video = match &mut self.video {
@@ -180,9 +189,8 @@ impl Files<'_> {
     }
 }
 
-fn write_jpeg(path: &Path, picture: &RgbImage) -> Result<()> {
-    std::fs::write(path, jpeg(picture, JPEG_QUALITY)?)
-        .with_context(|| format!("cannot write {}", path.display()))
+fn frame_file(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("frame-{number:06}.jpg"))
 }
 
 #[cfg(test)]

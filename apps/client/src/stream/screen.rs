@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use spillgate_pipeline::printable::{printable, printable_line};
 use spillgate_proto::pb::Outcome;
 
 use super::board::{Board, Counts, Recent};
@@ -80,6 +81,7 @@ impl Screen {
         if self.quiet {
             return;
         }
+        let text = printable_line(text);
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if self.terminal && !status.is_empty() {
             self.display.print(&format!("{CLEAR}{text}\n{status}"));
@@ -93,6 +95,7 @@ impl Screen {
         if self.quiet {
             return;
         }
+        let text = printable_line(text);
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if self.terminal {
             *status = text.chars().take(COLUMNS).collect();
@@ -109,7 +112,7 @@ impl Screen {
             self.display.print(CLEAR);
         }
         status.clear();
-        self.display.print(text);
+        self.display.print(&printable(text));
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod moving;
 mod sending;
+mod silence;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
@@ -16,12 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::RgbImage;
+use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_response::Message as Response;
 use spillgate_proto::pb::{Outcome, StreamRequest, StreamResponse};
 use spillgate_scenes::GroundTruth;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
@@ -99,6 +101,8 @@ pub(crate) struct SessionEnd {
     pub(crate) slipped: Duration,
     /// Frames drawn and saved, and frames skipped because saving was too slow.
     pub(crate) saved: (u64, u64),
+    /// Why frames could not be saved.
+    pub(crate) unsaved: Option<anyhow::Error>,
     /// The source ended in an error.
     pub(crate) source_error: Option<anyhow::Error>,
     /// The stream broke.
@@ -158,15 +162,19 @@ impl Session {
             outgoing: self.link.outgoing.take(),
             sending: true,
             opened: self.link.opened.clone(),
+            heard: Instant::now(),
             interrupted,
             config: self.config,
             frames: self.frames,
             frame_count: self.frame_count,
         };
-        let mut end = running.exchange(self.link, self.first, stop).await?;
+        let mut end = running.exchange(self.link, self.first, stop).await;
         end.slipped = running.clock.slipped();
         if let Some(saver) = running.saver {
-            end.saved = tokio::task::spawn_blocking(|| saver.finish()).await??;
+            match tokio::task::spawn_blocking(|| saver.finish()).await? {
+                Ok(saved) => end.saved = saved,
+                Err(error) => end.unsaved = Some(error),
+            }
         }
         Ok(end)
     }
@@ -194,6 +202,8 @@ struct Running<'a> {
     /// Whether frames are still to come.
     sending: bool,
     opened: pb::StreamOpened,
+    /// When the server's last message came.
+    heard: Instant,
     /// The user wants it to end.
     interrupted: CancellationToken,
 }
@@ -250,7 +260,7 @@ impl Running<'_> {
         link: Link,
         first: Option<Prepared>,
         stop: CancellationToken,
-    ) -> Result<SessionEnd> {
+    ) -> SessionEnd {
         let mut end = SessionEnd::default();
         let mut way = Way::Open(Box::new(link));
         // The next frame and when it is due.
@@ -265,92 +275,106 @@ impl Running<'_> {
                 && let Way::Lost { cause, .. } = &way
             {
                 end.lost = Some(cause.clone());
-                return Ok(end);
+                return end;
             }
+            let silent_at = self.silent_at(&way);
             // Unbiased: no arm may starve another at high rates.
-            tokio::select! {
-                arrival = way.next() => {
-                    let cause = match arrival {
-                        Arrival::Answer(Ok(Some(message))) => {
-                            self.answered(message)?;
-                            continue;
-                        }
-                        Arrival::Answer(Ok(None)) if !self.sending => {
-                            self.fail_waiting("no_answer", "the server ended the stream without it")?;
-                            return Ok(end);
-                        }
-                        Arrival::Answer(Ok(None)) => "the server ended the stream".to_owned(),
-                        Arrival::Answer(Err(status)) if ended_in_order(&status) && self.may_move() => {
-                            if !self.sending && self.waiting.is_empty() {
-                                return Ok(end);
-                            }
-                            way = self.move_on(&lost_cause(&status));
-                            continue;
-                        }
-                        Arrival::Answer(Err(status)) => lost_cause(&status),
-                        Arrival::Reopened(link) | Arrival::Moved(Some(link)) => {
-                            way = self.resume(way, link);
-                            continue;
-                        }
-                        Arrival::Moved(None) => match way {
-                            Way::Moving { ref cause, .. } => cause.clone(),
-                            _ => continue,
-                        },
-                    };
-                    if self.config.reconnect && self.sending && !stop.is_cancelled() {
-                        way = self.wait_for_server(cause)?;
-                    } else {
-                        self.lose(&cause, &mut end, due, stop.is_cancelled())?;
-                        return Ok(end);
+            let lost = tokio::select! {
+                arrival = way.next() => match arrival {
+                    Arrival::Answer(Ok(Some(message))) => {
+                        self.answered(message);
+                        None
                     }
-                }
-                frame = self.frames.recv(), if self.sending && next.is_none() => match frame {
-                    Some(Ok(frame)) => next = Some(self.schedule(frame)),
-                    Some(Err(error)) => {
-                        end.source_error = Some(error);
-                        give_up_at = Some(self.stop_sending());
+                    Arrival::Answer(Ok(None)) if !self.sending => {
+                        self.unanswered(&mut end, "the server ended the stream without it");
+                        return end;
                     }
-                    None => give_up_at = Some(self.stop_sending()),
+                    Arrival::Answer(Ok(None)) => Some("the server ended the stream".to_owned()),
+                    Arrival::Answer(Err(status)) if ended_in_order(&status) && self.may_move() => {
+                        if !self.sending && self.waiting.is_empty() {
+                            return end;
+                        }
+                        way = self.move_on(&lost_cause(&status));
+                        None
+                    }
+                    Arrival::Answer(Err(status)) => Some(lost_cause(&status)),
+                    Arrival::Reopened(link) | Arrival::Moved(Some(link)) => {
+                        way = self.resume(way, link);
+                        None
+                    }
+                    Arrival::Moved(None) => match &way {
+                        Way::Moving { cause, .. } => Some(cause.clone()),
+                        _ => None,
+                    },
                 },
-                () = sleep_until(due.unwrap_or(self.run_start)), if self.sending && due.is_some() => {
+                () = at(silent_at) => Some(self.silence()),
+                frame = self.frames.recv(), if self.sending && next.is_none() => {
+                    match frame {
+                        Some(Ok(frame)) => next = Some(self.schedule(frame)),
+                        Some(Err(error)) => {
+                            end.source_error = Some(error);
+                            give_up_at = Some(self.stop_sending());
+                        }
+                        None => give_up_at = Some(self.stop_sending()),
+                    }
+                    None
+                }
+                () = at(due), if self.sending => {
                     if let Some((frame, due)) = next.take() {
                         let waits = self.holds_frames(&way);
-                        self.send(frame, due, waits)?;
+                        self.send(frame, due, waits);
                     }
+                    None
                 }
-                () = room(self.outgoing.as_ref()), if !self.held.is_empty() => self.send_held(),
-                () = sleep_until(reports_at.unwrap_or(self.run_start)), if self.outgoing.is_some() && reports_at.is_some() => {
+                () = room(self.outgoing.as_ref()), if !self.held.is_empty() => {
+                    self.send_held();
+                    None
+                }
+                () = at(reports_at), if self.outgoing.is_some() => {
                     self.report();
+                    None
                 }
                 () = stop.cancelled(), if self.sending => {
                     next = None;
                     give_up_at = Some(self.stop_sending());
+                    None
                 }
                 () = interrupted.cancelled(), if !self.sending && !hurries => {
                     hurries = true;
                     let soon = Instant::now() + self.answers_take();
                     give_up_at = give_up_at.map(|at| at.min(soon));
+                    None
                 }
-                () = sleep_until(give_up_at.unwrap_or(self.run_start)), if give_up_at.is_some() => {
-                    self.fail_waiting("no_answer", "the server did not answer in time")?;
-                    return Ok(end);
+                () = at(give_up_at) => {
+                    self.unanswered(&mut end, "the server did not answer in time");
+                    return end;
+                }
+            };
+            match lost {
+                None => {}
+                Some(cause) if self.config.reconnect && self.sending && !stop.is_cancelled() => {
+                    way = self.wait_for_server(cause);
+                }
+                Some(cause) => {
+                    self.lose(&cause, &mut end, due, stop.is_cancelled());
+                    return end;
                 }
             }
         }
     }
 
     /// The server is gone and may come back: waiting frames have failed.
-    fn wait_for_server(&mut self, cause: String) -> Result<Way> {
+    fn wait_for_server(&mut self, cause: String) -> Way {
         self.outgoing = None;
-        self.fail_waiting(LOST, &cause)?;
+        self.fail_waiting(LOST, &cause);
         let client = self.config.client;
         let line = format!("client {client}: {cause}; trying to reach the server again");
         self.board.screen.line(&line);
-        Ok(Way::Lost {
+        Way::Lost {
             since: Instant::now(),
             cause,
             attempt: Box::pin(Link::reopen(self.config.clone())),
-        })
+        }
     }
 
     fn resume(&mut self, lost: Way, mut link: Link) -> Way {
@@ -362,6 +386,7 @@ impl Running<'_> {
         }
         self.outgoing = link.outgoing.take();
         self.opened = link.opened.clone();
+        self.heard = Instant::now();
         self.adapting = adapt(&self.config, &link.opened, &self.clock);
         if self.held.is_empty() && !self.sending {
             self.outgoing = None;
@@ -380,7 +405,8 @@ impl Running<'_> {
         (frame, due)
     }
 
-    fn answered(&mut self, message: StreamResponse) -> Result<()> {
+    fn answered(&mut self, message: StreamResponse) {
+        self.heard = Instant::now();
         let mut result = match (message.message, &mut self.adapting) {
             (Some(Response::Result(result)), None) => result,
             (Some(Response::Result(result)), Some(adapting)) => {
@@ -389,27 +415,27 @@ impl Running<'_> {
             }
             (Some(Response::Received(frame)), Some(adapting)) => {
                 adapting.received(&frame);
-                return Ok(());
+                return;
             }
             (Some(Response::Clock(clock)), Some(adapting)) => {
                 adapting.answered(&clock);
-                return Ok(());
+                return;
             }
             (Some(Response::Asked(asked)), Some(adapting)) => {
                 adapting.asked(&asked);
-                return Ok(());
+                return;
             }
             _ => {
                 self.board.stray();
-                return Ok(());
+                return;
             }
         };
         if self.is_for_another(&result) {
-            return Ok(());
+            return;
         }
         let Some(mut waiting) = self.waiting.remove(&result.number) else {
             self.board.stray();
-            return Ok(());
+            return;
         };
         self.moves = 0;
         waiting.scale.map_back(&mut result);
@@ -422,7 +448,7 @@ impl Running<'_> {
             ended: self.run_start.elapsed(),
             result,
         };
-        self.end(end, waiting.picture, waiting.truth)
+        self.end(end, waiting.picture, waiting.truth);
     }
 
     fn end(
@@ -430,13 +456,12 @@ impl Running<'_> {
         end: FrameEnd,
         picture: Option<Arc<RgbImage>>,
         truth: Option<Arc<GroundTruth>>,
-    ) -> Result<()> {
-        self.board.ended(&end, truth.as_deref())?;
+    ) {
+        self.board.ended(&end, truth.as_deref());
         if let (Some(saver), Some(picture)) = (&mut self.saver, picture) {
             let latency = end.latency();
             saver.save(picture, end.result, latency);
         }
-        Ok(())
     }
 
     /// No more frames; returns when to stop waiting for answers.
@@ -474,20 +499,14 @@ impl Running<'_> {
     }
 
     /// The stream broke: waiting frames fail, and so do planned frames that can no longer be sent.
-    fn lose(
-        &mut self,
-        cause: &str,
-        end: &mut SessionEnd,
-        due: Option<Instant>,
-        stopping: bool,
-    ) -> Result<()> {
+    fn lose(&mut self, cause: &str, end: &mut SessionEnd, due: Option<Instant>, stopping: bool) {
         end.lost = Some(format!(
             "{cause} (--reconnect waits for the server to come back)"
         ));
-        self.fail_waiting(LOST, cause)?;
+        self.fail_waiting(LOST, cause);
         let planned = self.frame_count.unwrap_or(self.next_number);
         if !self.sending || stopping {
-            return Ok(());
+            return;
         }
         self.sending = false;
         self.outgoing = None;
@@ -510,12 +529,11 @@ impl Running<'_> {
                 },
                 None,
                 None,
-            )?;
+            );
         }
-        Ok(())
     }
 
-    fn fail_waiting(&mut self, reason: &str, cause: &str) -> Result<()> {
+    fn fail_waiting(&mut self, reason: &str, cause: &str) {
         self.held.clear();
         for (number, mut waiting) in std::mem::take(&mut self.waiting) {
             waiting.trace.ended(Outcome::Failed);
@@ -527,9 +545,8 @@ impl Running<'_> {
                 ended: self.run_start.elapsed(),
                 result: client_result(number, Outcome::Failed, reason, cause),
             };
-            self.end(end, waiting.picture, waiting.truth)?;
+            self.end(end, waiting.picture, waiting.truth);
         }
-        Ok(())
     }
 }
 
@@ -557,7 +574,7 @@ fn client_result(number: u64, outcome: Outcome, reason: &str, detail: &str) -> p
 }
 
 fn lost_cause(status: &Status) -> String {
-    let message = status.message().replace('\n', " ");
+    let message = printable_line(status.message());
     match status.code() {
         // tonic's messages for a broken connection.
         Code::Unknown | Code::Internal | Code::Cancelled => {

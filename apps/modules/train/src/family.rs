@@ -47,15 +47,12 @@ pub(crate) fn write(out: &Path, count: usize) -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     let labels: Vec<String> = (0..CLASSES).map(|i| format!("class-{i}\n")).collect();
-    std::fs::write(out.join("classes.labels"), labels.concat())?;
+    spillgate_output::write(out.join("classes.labels"), labels.concat())?;
     tch::manual_seed(19);
     for i in 0..count {
         let architecture = &ARCHITECTURES[i % ARCHITECTURES.len()];
         let path = folder.join(format!("{}-{i:03}.pt", architecture.name));
-        architecture
-            .module()?
-            .save(&path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        crate::training::save(&architecture.module()?, &path)?;
     }
     Ok(())
 }

@@ -54,8 +54,7 @@ pub(crate) fn report(
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
             let path = folder.join(format!("{}.svg", subject.name));
-            std::fs::write(&path, histogram(subject.name, &times))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            spillgate_output::write(&path, histogram(subject.name, &times))?;
         }
         alone.push(times);
     }

@@ -251,9 +251,7 @@ fn write(
         |all: &[&Tensor]| -> Vec<Tensor> { all.iter().map(|t| t.shallow_clone()).collect() };
     let mut traced = |x: &[Tensor]| vec![forward(x)];
     let module = CModule::create_by_tracing("Model", "forward", &clones(example), &mut traced)?;
-    module
-        .save(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    save(&module, path)?;
     let loaded = CModule::load(path)?.forward_ts(other)?;
     let difference = (loaded - forward(&clones(other)))
         .abs()
@@ -271,11 +269,26 @@ fn write(
     Ok(())
 }
 
+/// Writes a model.
+///
+/// # Errors
+/// When libtorch or the system cannot write it. What was at the path before is still there.
+pub(crate) fn save(module: &CModule, path: &Path) -> anyhow::Result<()> {
+    let output = spillgate_output::Output::begin(path)?;
+    module
+        .save(output.beside())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(output.finish()?)
+}
+
 /// Writes the class names beside a model, where it has any.
 fn write_labels(path: &Path, labels: &[&str]) -> anyhow::Result<()> {
     if labels.is_empty() {
         return Ok(());
     }
-    std::fs::write(path.with_extension("labels"), labels.join("\n") + "\n")
-        .with_context(|| format!("cannot write the labels of {}", path.display()))
+    let text = labels.join("\n") + "\n";
+    Ok(spillgate_output::write(
+        path.with_extension("labels"),
+        text,
+    )?)
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
 use clap::Args;
 use spillgate::embedded::Deployment;
 use spillgate::files::{self, LoadedPipeline, profile_path};
@@ -93,6 +92,11 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     check(&mut loaded, &args.models, &library, &|_| true, &[])?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| profile_path(&args.pipeline));
+    spillgate_output::check(&out)?;
     let base_dir = loaded.base_dir();
     let mut deployment = Deployment {
         pipeline: loaded.pipeline,
@@ -139,17 +143,12 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| profile_path(&args.pipeline));
     let header = format!(
         "Measured by `spillgate profile`: {} batches a size after {} to warm up, {} objects a frame where a module works on objects. A load \
          is the median of {LOADS_MEASURED}.",
         args.rounds, args.warm_up, args.objects
     );
-    std::fs::write(&out, render_profiles(&all, &header))
-        .with_context(|| format!("cannot write {}", out.display()))?;
+    spillgate_output::write(&out, render_profiles(&all, &header))?;
     super::print(&format!("written to {}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -277,7 +277,12 @@ fn begin(
     mut reload: Reload,
 ) -> anyhow::Result<(Member, Reload)> {
     let pipelines = std::slice::from_ref(&args.pipeline);
-    let loaded = start::load(pipelines, args.models.config(), Some(file), admin.as_ref())?;
+    let held = start::Held {
+        clients: args.memory,
+        placed: false,
+    };
+    let models = args.models.config();
+    let loaded = start::load(pipelines, models, Some(file), admin.as_ref(), Some(held))?;
     file.add_to(&mut reload, &loaded);
     let part = loaded
         .part

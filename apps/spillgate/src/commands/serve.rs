@@ -284,6 +284,9 @@ async fn serve(
         part: None,
         link_listen: None,
     };
+    if let Some(file) = &args.port_file {
+        spillgate_output::check(file)?;
+    }
     // First of all, so that probes are answered while models are loaded and measured.
     let admin = open_admin(config.admin).await?;
     if let Some(admin) = &admin {
@@ -305,11 +308,7 @@ async fn serve(
     };
     announce(&server, &args, &security);
     if let Some(file) = &args.port_file {
-        // Renamed into place, so that a program that waits for the file never reads half of it.
-        let partial = file.with_extension("partial");
-        std::fs::write(&partial, format!("{}\n", server.address))
-            .and_then(|()| std::fs::rename(&partial, file))
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        spillgate_output::write(file, format!("{}\n", server.address))?;
     }
     server.add_to(&mut reload);
     if let Some(again) = again {

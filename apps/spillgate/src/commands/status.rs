@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use serde_json::Value;
 use spillgate::status::Status;
+use spillgate_pipeline::printable::printable_line;
 use spillgate_telemetry::logging::complain;
 
 /// How long a process may take to answer.
@@ -35,7 +37,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for (i, address) in args.admin.iter().enumerate() {
         let answer = fetch(address).and_then(|json| {
-            let status: Status = serde_json::from_str(&json).with_context(|| {
+            let status = read(&json).with_context(|| {
                 format!("{address} answers what this version cannot read; use the version that serves there")
             })?;
             Ok((json, status))
@@ -53,6 +55,21 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(code)
+}
+
+/// The state, all of whose texts are lines.
+fn read(json: &str) -> serde_json::Result<Status> {
+    fn lines(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = printable_line(text).into_owned(),
+            Value::Array(all) => all.iter_mut().for_each(lines),
+            Value::Object(all) => all.values_mut().for_each(lines),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let mut value = serde_json::from_str(json)?;
+    lines(&mut value);
+    serde_json::from_value(value)
 }
 
 /// Where the state is. A process says its admin port with `http://` before it, and so it may be given.
@@ -77,9 +94,12 @@ fn fetch(address: &str) -> anyhow::Result<String> {
     let body = body.read_to_string().with_context(|| url.clone())?;
     match status {
         200 => Ok(body),
-        503 => bail!("{address} does not serve yet: {}", body.trim_end()),
+        503 => bail!(
+            "{address} does not serve yet: {}",
+            printable_line(body.trim_end())
+        ),
         404 => bail!("{address} has no /status: it is no process of this version of spillgate"),
-        other => bail!("{url} answers {other}: {}", body.trim_end()),
+        other => bail!("{url} answers {other}: {}", printable_line(body.trim_end())),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use spillgate_telemetry::waterfall;
 
@@ -29,12 +28,14 @@ pub(crate) struct TraceArgs {
 
 /// Prints the waterfall.
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.svg {
+        spillgate_output::check(file)?;
+    }
     let trace = waterfall::fetch(&args.jaeger, &args.id)?;
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     super::print(&trace.to_text(columns.unwrap_or(COLUMNS_DEFAULT)))?;
     if let Some(file) = &args.svg {
-        std::fs::write(file, trace.to_svg())
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        spillgate_output::write(file, trace.to_svg())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,13 @@
 //! `spillgate up`: all processes of a pipeline on this machine, as children that are restarted when they die.
 
 mod child;
+mod folder;
 mod rolling;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -28,6 +30,7 @@ use super::ranges::number;
 use super::serve::signals::{Heard, Signals};
 use super::serve::start;
 use child::{Child, Kind};
+use folder::Folder;
 use rolling::Rolling;
 
 /// Most processes of a kind.
@@ -76,7 +79,7 @@ fn workers_of(text: &str) -> Result<(String, usize), String> {
 /// Runs all processes until told to stop.
 pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let pipelines = std::slice::from_ref(&args.pipeline);
-    let loaded = start::load(pipelines, args.models.config(), None, None)?;
+    let loaded = start::load(pipelines, args.models.config(), None, None, None)?;
     let deployment = &loaded.deployments[0];
     let pipeline = &deployment.pipeline;
     let plan = Plan::of(pipeline, &args)?;
@@ -87,21 +90,20 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
             (std::env::temp_dir().join(name), true)
         }
     };
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    let topology = folder.join("topology.yaml");
-    std::fs::write(&topology, &plan.topology)
-        .with_context(|| format!("cannot write {}", topology.display()))?;
+    let mut folder = Folder::new(&folder)?;
+    let topology = folder.add("topology.yaml", plan.topology)?;
     // What is wrong is said once, here.
     files::load_topology(&topology, pipeline)?;
-    let profiles = folder.join("profiles.yaml");
     let text = render_profiles(&deployment.profiles, "Made by `spillgate up`.");
-    std::fs::write(&profiles, text)
-        .with_context(|| format!("cannot write {}", profiles.display()))?;
-    say(&format!("topology and logs are in {}", folder.display()));
+    let profiles = folder.add("profiles.yaml", text)?;
+    let folder = Rc::new(folder);
+    let at = folder.path().display();
+    say(&format!("topology and logs are in {at}"));
+    let pipeline_file = std::path::absolute(&args.pipeline)
+        .with_context(|| format!("{} has no place", args.pipeline.display()))?;
     let mut children = Vec::new();
     for process in plan.processes {
-        let files = [&args.pipeline, &topology, &profiles];
+        let files = [&pipeline_file, &topology, &profiles];
         children.push(Child::new(process, files, &folder));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -110,8 +112,8 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let has_died = runtime.block_on(supervise(children))?;
     drop(plan.ports);
     match is_temporary && !has_died {
-        true => drop(std::fs::remove_dir_all(&folder)),
-        false => say(&format!("topology and logs stay in {}", folder.display())),
+        true => drop(std::fs::remove_dir_all(folder.path())),
+        false => say(&format!("topology and logs stay in {at}")),
     }
     Ok(ExitCode::SUCCESS)
 }

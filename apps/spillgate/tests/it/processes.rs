@@ -1,6 +1,7 @@
 //! A pipeline served by separate processes, which are killed, stopped and started again. Real processes of the program, real
 //! sockets; the devices are emulated.
 
+mod folder;
 mod ipv6;
 mod restarts;
 mod values;
@@ -74,12 +75,14 @@ impl Up {
         let file = folder.join("pair.yaml");
         std::fs::write(&file, pipeline).unwrap();
         std::fs::write(folder.join("pair.profile.yaml"), profile).unwrap();
+        let set = folder.join("set");
+        std::fs::create_dir_all(&set).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .arg("up")
             .arg(&file)
             .envs(environment.iter().copied())
-            .args(["--port", "0", "--folder"])
-            .arg(&folder)
+            .args(["--port", "0", "--folder", "."])
+            .current_dir(&set)
             .args(flags)
             .stderr(Stdio::piped())
             .spawn()

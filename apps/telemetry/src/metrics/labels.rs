@@ -64,6 +64,11 @@ pub(super) struct ErrorLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct FileLabels {
+    pub(super) file: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct QueueLabels {
     pub(super) pipeline: String,
     pub(super) module: String,

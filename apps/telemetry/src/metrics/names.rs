@@ -115,6 +115,8 @@ pub const DEVICE_BUSY: &str = "spillgate_device_busy_seconds_total";
 /// Device time by the outcome of the requests, decoding left out; a batch's time is shared equally by its members.
 /// The part of outcomes other than `completed` is the invalid rate.
 pub const DEVICE_REQUEST_TIME: &str = "spillgate_device_request_time_seconds_total";
+/// When the first certificate of a file expires, in seconds since 1970.
+pub const CERTIFICATE_EXPIRY: &str = "spillgate_certificate_expiry_timestamp_seconds";
 /// Spans that were exported.
 pub const EXPORTED_SPANS: &str = "spillgate_telemetry_exported_spans_total";
 /// Times that an invariant did not hold.
@@ -125,7 +127,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 61] = [
+pub const ALL: [&str; 62] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -183,6 +185,7 @@ pub const ALL: [&str; 61] = [
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
+    CERTIFICATE_EXPIRY,
     EXPORTED_SPANS,
     BREACHES,
     LOST_SPANS,

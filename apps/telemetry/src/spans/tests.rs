@@ -18,7 +18,7 @@ fn spans_in(
     record: &spillgate_controller::record::RequestRecord,
 ) -> Vec<SpanData> {
     let mut out = Vec::new();
-    let builder = SpanBuilder::new(SystemTime::UNIX_EPOCH, 1, processes);
+    let builder = SpanBuilder::new(1, processes);
     builder.request(&RequestEntry::of(record), &mut out);
     out
 }
@@ -276,7 +276,7 @@ fn the_clients_span_is_the_parent() {
 #[test]
 fn an_execution_links_to_the_span_of_its_batch() {
     let pipeline = testing::pipeline();
-    let builder = SpanBuilder::new(SystemTime::UNIX_EPOCH, 1, KnownProcesses::default());
+    let builder = SpanBuilder::new(1, KnownProcesses::default());
     let mut spans = Vec::new();
     builder.request(
         &RequestEntry::of(&testing::completed(&pipeline)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use spillgate_pipeline::printable::printable_line;
 
 use super::{Event, Link, Part, Span, Trace, TraceError};
 
@@ -87,10 +88,12 @@ pub(super) fn read(json: &str) -> Result<Trace, TraceError> {
     let first = trace.spans.iter().min_by_key(|span| span.start_time);
     let process = first.and_then(|span| trace.processes.get(&span.process_id));
     Ok(Trace {
-        service: process.map_or_else(String::new, |p| printable(&p.service_name)),
+        service: process.map_or_else(String::new, |p| {
+            printable_line(&p.service_name).into_owned()
+        }),
         length: Duration::from_micros(end - start),
         spans,
-        id: printable(&trace.trace_id),
+        id: printable_line(&trace.trace_id).into_owned(),
     })
 }
 
@@ -156,7 +159,7 @@ fn convert(span: &JaegerSpan, trace_id: &str, start: u64, continues: Vec<bool>) 
         is_error.then(|| tag("otel.status_description").unwrap_or_else(|| "failed".to_owned()));
     let linked = span.references.iter().filter(|r| r.trace_id != trace_id);
     Span {
-        name: printable(&span.operation_name),
+        name: printable_line(&span.operation_name).into_owned(),
         part: Part::of(&span.operation_name),
         continues,
         start: after(span.start_time),
@@ -168,8 +171,8 @@ fn convert(span: &JaegerSpan, trace_id: &str, start: u64, continues: Vec<bool>) 
             .collect(),
         links: linked
             .map(|r| Link {
-                trace: printable(&r.trace_id),
-                span: printable(&r.span_id),
+                trace: printable_line(&r.trace_id).into_owned(),
+                span: printable_line(&r.span_id).into_owned(),
             })
             .collect(),
         tags,
@@ -187,7 +190,7 @@ fn event(log: &Log, at: Duration) -> Event {
     let all = || {
         let others = log.fields.iter().filter(|field| field.key != "event");
         others
-            .map(|f| format!("{}={}", printable(&f.key), text(&f.value)))
+            .map(|f| format!("{}={}", printable_line(&f.key).into_owned(), text(&f.value)))
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -200,16 +203,9 @@ fn event(log: &Log, at: Duration) -> Event {
 
 fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => printable(text),
+        Value::String(text) => printable_line(text).into_owned(),
         other => other.to_string(),
     }
-}
-
-/// Without control characters: names come from clients, and the drawing goes to a terminal.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

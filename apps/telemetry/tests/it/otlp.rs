@@ -3,6 +3,7 @@
 mod receiver;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use expect_test::expect;
@@ -28,7 +29,7 @@ fn telemetry(endpoint: &str, queue_capacity: usize) -> Telemetry {
         seed: 5,
         ..TelemetryConfig::default()
     };
-    Telemetry::new(config, SystemTime::UNIX_EPOCH).unwrap()
+    Telemetry::new(config, || SystemTime::UNIX_EPOCH).unwrap()
 }
 
 /// The spans under `parent`, indented, in order of their start.
@@ -226,9 +227,60 @@ fn a_collector_that_does_not_answer_costs_spans_not_time() {
 }
 
 #[test]
+fn spans_that_a_collector_rejects_are_counted() {
+    let receiver = Receiver::start(Answers::Rejecting(5));
+    let telemetry = telemetry(&receiver.endpoint, 64);
+    telemetry.request_ended(&Arc::new(testing::completed(&testing::pipeline())));
+    assert!(!telemetry.shutdown(PROMPTLY), "some were lost");
+    let losses = telemetry.metrics().losses();
+    assert_eq!(losses.spans_rejected.get(), 5);
+    assert_eq!(losses.spans_exported.get(), SPANS_PER_REQUEST - 5);
+    let text = telemetry.render();
+    let counted = "spillgate_telemetry_lost_spans_total{cause=\"rejected\"} 5";
+    assert!(text.contains(counted), "{text}");
+}
+
+#[test]
+fn spans_follow_a_wall_clock_that_is_set() {
+    let receiver = Receiver::start(Answers::AtOnce);
+    let config = TelemetryConfig {
+        otlp_endpoint: Some(receiver.endpoint.clone()),
+        ..TelemetryConfig::default()
+    };
+    // Each reading of the wall clock is an hour later.
+    let hours = AtomicU64::new(0);
+    let hour = Duration::from_secs(3600);
+    let epoch = move || SystemTime::UNIX_EPOCH + hour * hours.fetch_add(1, Relaxed) as u32;
+    let telemetry = Telemetry::new(config, epoch).unwrap();
+    let record = Arc::new(testing::completed(&testing::pipeline()));
+    let begun = Instant::now();
+    let starts = || {
+        let spans = receiver.spans();
+        let roots = spans.iter().filter(|span| span.name == "request");
+        let hours = roots.map(|span| span.start_time_unix_nano / hour.as_nanos() as u64);
+        hours.collect::<std::collections::BTreeSet<_>>()
+    };
+    while starts().len() < 2 {
+        telemetry.request_ended(&record);
+        assert!(begun.elapsed() < PROMPTLY, "{:?}", starts());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // All spans of a request have one clock.
+    let spans = receiver.spans();
+    for root in spans.iter().filter(|span| span.name == "request") {
+        let children = spans.iter().filter(|s| s.parent_span_id == root.span_id);
+        let within = |s: &Span| {
+            s.start_time_unix_nano >= root.start_time_unix_nano
+                && s.end_time_unix_nano <= root.end_time_unix_nano
+        };
+        assert!(children.into_iter().all(within));
+    }
+}
+
+#[test]
 fn a_wrong_set_up_is_refused() {
     let new = |config| {
-        Telemetry::new(config, SystemTime::UNIX_EPOCH)
+        Telemetry::new(config, || SystemTime::UNIX_EPOCH)
             .err()
             .unwrap()
             .to_string()

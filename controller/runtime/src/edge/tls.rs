@@ -4,9 +4,10 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::RwLock;
-use spillgate_tls::{PemFile, TlsError, TlsProblem};
+use spillgate_tls::{Dated, PemFile, TlsError, TlsProblem};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -31,8 +32,8 @@ pub struct TlsFiles {
 struct Read {
     config: Arc<ServerConfig>,
     certificates: usize,
-    /// Why clients will refuse the certificate today.
-    warning: Option<String>,
+    /// The files with certificates.
+    dated: Vec<Dated>,
 }
 
 /// TLS of one port.
@@ -59,7 +60,11 @@ impl Tls {
         let read = read(&self.files)?;
         let n = read.certificates;
         let mut found = format!("{n} in {}", self.files.cert.display());
-        if let Some(warning) = &read.warning {
+        for warning in read
+            .dated
+            .iter()
+            .filter_map(|d| d.warning(SystemTime::now()))
+        {
             found = format!("{found}; {warning}");
         }
         *self.read.write() = read;
@@ -84,9 +89,9 @@ impl Tls {
         self.files.client_ca.is_some()
     }
 
-    /// Why clients will refuse the certificate, if that is known: it has expired, or is not valid yet.
-    pub fn warning(&self) -> Option<String> {
-        self.read.read().warning.clone()
+    /// The files with certificates, as they were read last.
+    pub fn dated(&self) -> Vec<Dated> {
+        self.read.read().dated.clone()
     }
 
     /// The encrypted connection, after the handshake.
@@ -113,10 +118,7 @@ fn read(files: &TlsFiles) -> Result<Read, TlsError> {
     let chain = cert.certificates()?;
     let private_key = key.private_key()?;
     let certificates = chain.len();
-    let warning = spillgate_tls::is_out_of_date(&chain[0]).map(|what| {
-        let path = files.cert.display();
-        format!("the certificate in {path} {what}: clients will refuse it")
-    });
+    let mut dated = vec![Dated::new(&files.cert, &chain, "clients will refuse it")];
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| cert.error(TlsProblem::Unusable(error)))?;
@@ -124,6 +126,11 @@ fn read(files: &TlsFiles) -> Result<Read, TlsError> {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let ca = file("--tls-client-ca", path);
+            dated.push(Dated::new(
+                path,
+                &ca.certificates()?,
+                "clients that it vouches for are refused",
+            ));
             let roots = ca.roots()?.into();
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
             builder.with_client_cert_verifier(verifier.map_err(|error| ca.error(error))?)
@@ -135,7 +142,7 @@ fn read(files: &TlsFiles) -> Result<Read, TlsError> {
     Ok(Read {
         config: Arc::new(config),
         certificates,
-        warning,
+        dated,
     })
 }
 

@@ -1,6 +1,8 @@
 //! What every error says, in one golden file: `errors.txt` shows each wrong text and the lines that
 //! users get for it. `UPDATE_EXPECT=1 cargo test` rewrites it, a person reads the difference.
 
+mod profiles;
+
 use std::collections::BTreeSet;
 
 use expect_test::expect_file;
@@ -52,7 +54,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
             "an objective below the longest path",
             an_objective_below_the_longest_path,
         ),
-        ("profiles", profiles),
+        ("profiles", profiles::profiles),
         ("tokens", crate::compile::tokens::errors),
         ("clusters", crate::compile::clusters::errors),
     ];
@@ -569,32 +571,4 @@ cuda:
     golden.objective("80ms", &format!("{PROFILE}{detect_on_cuda}"));
     golden.objective("5ms", &PROFILE.replace("road.pt@320", "other.pt"));
     golden.objective("5ms", "cpu: {}");
-}
-
-fn profiles(golden: &mut Golden) {
-    golden.profile("[cpu]");
-    golden.profile("gpu: {}\ncdua: {}\n");
-    golden.profile("cpu: { a: { m: 3 } }");
-    golden.profile("cpu: { a: { m: [] } }");
-    golden.profile("cpu: { a: { m: [3] } }");
-    golden.profile("cpu: { a: { m: [{ p95: 3ms }] } }");
-    golden.profile("cpu: { a: { m: [{ batch: 0, mean: 3 }] } }");
-    golden.profile("cpu: { a: { m: [{ batch: 1, mean: 2h }] } }");
-    golden.profile("cpu: { a: { m: [{ batch: 1, mean: 2ms, p50: 3ms, p99: 1ms }] } }");
-    golden.profile(
-        "
-cpu:
-  a:
-    m:
-      - { batch: 4, mean: 2ms }
-      - { batch: 4, mean: 3ms }
-      - { batch: 2, mean: 3ms }
-",
-    );
-    golden.profile("emulated: { a: { m: { alpha: 5ms, max: 2000 } } }");
-    golden.profile("cpu: { a: { m: [{ load: 3 }, { batch: 1 }] } }");
-    golden.profile("cpu: { a: { m: [{ batch: 1, mean: 2ms }, { load: 3ms }] } }");
-    golden.profile("cpu: { a: { m: *x } }");
-    golden.profile("cpu: {a: [}");
-    golden.profile("cpu: { a: { m: [], m: [] } }");
 }

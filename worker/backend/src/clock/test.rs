@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use spillgate_pipeline::time::Timestamp;
@@ -193,7 +193,6 @@ impl Default for TestClock {
             .store(SHOWN_FIRST.as_nanos() as u64, Ordering::Release);
         let clock = Clock {
             epoch: Instant::now(),
-            epoch_wall: SystemTime::now() - SHOWN_FIRST,
             test: Some(time.clone()),
         };
         TestClock { clock, time }

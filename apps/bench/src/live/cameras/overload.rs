@@ -150,7 +150,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
             command = options.shown(),
             seconds = options.seconds,
         );
-        std::fs::write(workspace.path(DOCUMENT), page.trim_end().to_owned() + "\n")?;
+        spillgate_output::write(workspace.path(DOCUMENT), page.trim_end().to_owned() + "\n")?;
         println!("written to {DOCUMENT}");
     }
     Ok(())

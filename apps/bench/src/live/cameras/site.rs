@@ -74,7 +74,7 @@ impl<'a> Site<'a> {
         let models = models.to_str().context("the path is not UTF-8")?;
         let text = prepared_text(&self.shipped, models, self.slo, (choice, drop))?;
         let pipeline = self.out.join(format!("{PIPELINE}.yaml"));
-        std::fs::write(&pipeline, text)?;
+        spillgate_output::write(&pipeline, text)?;
         Ok(pipeline)
     }
 

@@ -54,7 +54,7 @@ impl Set {
             );
         }
         let topology = out.join("topology.yaml");
-        std::fs::write(&topology, processes)?;
+        spillgate_output::write(&topology, processes)?;
         let names = (0..gateways).map(|i| ("gateway", format!("gateway-{i}")));
         let names = names.chain([("controller", "control".to_owned())]);
         let names = names.chain((0..WORKERS.len()).map(|i| ("worker", format!("workers-{i}"))));

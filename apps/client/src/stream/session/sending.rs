@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Request;
 use spillgate_proto::pb::{Outcome, StreamRequest};
@@ -30,7 +29,7 @@ impl Running<'_> {
     }
 
     /// Sends a frame that is due, or keeps it where others wait to be sent before it.
-    pub(super) fn send(&mut self, frame: Prepared, due: Instant, waits: bool) -> Result<()> {
+    pub(super) fn send(&mut self, frame: Prepared, due: Instant, waits: bool) {
         let number = self.next_number;
         self.next_number += 1;
         let Prepared {
@@ -69,7 +68,8 @@ impl Running<'_> {
                 ended: self.run_start.elapsed(),
                 result: *result,
             };
-            return self.end(end, picture, truth);
+            self.end(end, picture, truth);
+            return;
         }
         let bytes = made.encoded.data.len();
         let scale = match &mut self.adapting {
@@ -94,7 +94,6 @@ impl Running<'_> {
             was_given_up: false,
         };
         self.waiting.insert(number, waiting);
-        Ok(())
     }
 
     /// The message of a frame that is older by so much than when it was due.

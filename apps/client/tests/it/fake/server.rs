@@ -305,6 +305,7 @@ impl Spillgate for Fake {
             };
             let _ = send(Response::Opened(opened)).await;
             let mut held = Vec::new();
+            let mut is_silent = false;
             while let Ok(Some(request)) = requests.message().await {
                 let Some(Request::Frame(frame)) = request.message else {
                     continue;
@@ -312,7 +313,7 @@ impl Spillgate for Fake {
                 frames.fetch_add(1, Ordering::Relaxed);
                 let answer = answer_to(&frame, frame.number, behaviour);
                 match answer {
-                    Answer::Silence => {}
+                    Answer::Silence => is_silent = true,
                     Answer::Held => held.push(frame.number),
                     Answer::Slow => {
                         let (sender, number) = (sender.clone(), frame.number);
@@ -344,6 +345,10 @@ impl Spillgate for Fake {
                         }
                     }
                 }
+            }
+            if is_silent {
+                // It has answers to give, and does not.
+                sender.closed().await;
             }
         });
         Ok(Reply::new(ReceiverStream::new(answers).boxed_stream()))

@@ -10,6 +10,7 @@ use spillgate::admin::AdminPort;
 use spillgate::embedded::Deployment;
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::measure::{self, Effort};
+use spillgate::memory_limit::{Limit, Need};
 use spillgate::model_check::{CheckConfig, Checks};
 use spillgate::part::Part;
 use spillgate::reload::Reload;
@@ -139,7 +140,11 @@ pub(super) fn start(
     admin: Option<AdminPort>,
     mut reload: Reload,
 ) -> anyhow::Result<(Server, Option<Again>, Reload)> {
-    let loaded = load(pipelines, models, part, admin.as_ref())?;
+    let held = Held {
+        clients: config.memory,
+        placed: config.placing.is_some(),
+    };
+    let loaded = load(pipelines, models, part, admin.as_ref(), Some(held))?;
     if let Some(part) = &loaded.part
         && part.topology.processes[part.process].gateway.is_none()
     {
@@ -179,7 +184,15 @@ pub(super) fn start(
     Ok((server, again, reload))
 }
 
-/// Reads and checks what is to be served. It blocks.
+/// What a process takes beside what its pipelines need.
+pub(crate) struct Held {
+    /// Bytes for clients, or for gateways.
+    pub(crate) clients: u64,
+    /// Its devices load weights when they are asked for.
+    pub(crate) placed: bool,
+}
+
+/// Reads and checks what is to be served: in this process, where it says what it has for that. It blocks.
 ///
 /// # Errors
 /// Bad files, models and profiles that are missing.
@@ -188,6 +201,7 @@ pub(crate) fn load(
     models: CheckConfig,
     part: Option<&PartFile>,
     admin: Option<&AdminPort>,
+    held: Option<Held>,
 ) -> anyhow::Result<Loaded> {
     let library = Arc::new(spillgate_modules::library());
     let tell = |what: &str| {
@@ -207,6 +221,13 @@ pub(crate) fn load(
         None => None,
     };
     let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
+    if let Some(Held { clients, placed }) = held {
+        let placed = placed || part.as_ref().is_some_and(|part| part.placing().is_some());
+        let need = Need::of(&all, &runs, placed, clients);
+        say(&need
+            .judge(Limit::of_process().as_ref())
+            .map_err(anyhow::Error::msg)?);
+    }
     let mut checks = Checks::new(models, library.clone())?;
     checks.allow(&all);
     check(&mut all, &mut checks, &runs, &tell)?;

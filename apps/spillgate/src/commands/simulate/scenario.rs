@@ -66,6 +66,9 @@ pub(super) fn run(
     json: bool,
 ) -> anyhow::Result<()> {
     let scenario = read(folder)?;
+    if let Some(file) = actions {
+        spillgate_output::check(file).context("--actions")?;
+    }
     anyhow::ensure!(
         placements
             .iter()
@@ -107,8 +110,7 @@ pub(super) fn run(
             }
         };
         if let Some(file) = actions {
-            std::fs::write(file, table(logged))
-                .with_context(|| format!("--actions: cannot write {}", file.display()))?;
+            spillgate_output::write(file, table(logged)).context("--actions")?;
         }
         let run = Run {
             scenario: &scenario.system.name,

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child as Process, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Planned;
+use super::folder::Folder;
 
 /// A process that dies is started again after this time.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
@@ -80,6 +82,7 @@ pub(super) struct Child {
     admin: SocketAddr,
     arguments: Vec<std::ffi::OsString>,
     log: PathBuf,
+    folder: Rc<Folder>,
     process: Option<Process>,
     started_at: Instant,
     backoff: Duration,
@@ -93,7 +96,7 @@ impl Child {
     pub(super) fn new(
         process: Planned,
         [pipeline, topology, profiles]: [&PathBuf; 3],
-        folder: &Path,
+        folder: &Rc<Folder>,
     ) -> Self {
         let Planned {
             kind,
@@ -118,7 +121,7 @@ impl Child {
         if let Some(clients) = clients {
             arguments.extend(["--listen".into(), clients.to_string().into()]);
         }
-        let log = folder.join(format!("{name}.log"));
+        let log = folder.path().join(format!("{name}.log"));
         let now = Instant::now();
         Child {
             kind,
@@ -127,6 +130,7 @@ impl Child {
             admin,
             arguments,
             log,
+            folder: folder.clone(),
             process: None,
             started_at: now,
             backoff: BACKOFF_FIRST,
@@ -246,10 +250,13 @@ impl Child {
     }
 
     fn spawn(&self) -> anyhow::Result<Process> {
-        let log = File::options().create(true).append(true).open(&self.log);
-        let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
+        let log = self.folder.log(&self.log)?;
         let program = std::env::current_exe().context("this program's own path is not known")?;
         let mut command = Command::new(program);
+        // Libraries of libtorch end a process whose working folder is gone.
+        if std::env::current_dir().is_err() {
+            command.current_dir(self.folder.path());
+        }
         NOT_INHERITED.iter().for_each(|name| {
             command.env_remove(name);
         });

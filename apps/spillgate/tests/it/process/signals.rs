@@ -40,16 +40,17 @@ fn a_stream_that_is_told_to_end_leaves_its_summary_and_a_whole_video() {
         let results = folder.0.path().join(format!("{signal}.jsonl"));
         let mut command = stream("scene:size=64x64", &address);
         command.arg("--save-video").arg(&video);
-        command.arg("--results").arg(&results);
-        let mut process = Process::start(command.arg("--quiet").stdout(Stdio::piped()));
+        command.args(["--quiet", "--results", "-"]);
+        command.stdout(std::fs::File::create(&results).unwrap());
+        let mut process = Process::start(command.stderr(Stdio::piped()));
         until("frames are answered", || {
             let text = std::fs::read_to_string(&results).ok()?;
             (text.lines().count() >= 10).then_some(())
         });
         process.signal(signal);
         let mut summary = String::new();
-        let stdout = process.0.stdout.as_mut().unwrap();
-        stdout.read_to_string(&mut summary).unwrap();
+        let stderr = process.0.stderr.as_mut().unwrap();
+        stderr.read_to_string(&mut summary).unwrap();
         assert_eq!(process.ended().code(), Some(0), "{signal}");
         assert!(summary.contains("completed"), "{signal}: {summary}");
         let mut again = stream(video.to_str().unwrap(), &address);

@@ -1,7 +1,7 @@
 //! Gateways that are restarted one after the other while clients stream: no frame is lost.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -24,9 +24,8 @@ fn stream(up: &Up, results: &Path) -> Child {
         .args(["stream", "scene:size=64x64", "--fps", "10", "--quiet"])
         .args(["--server", &up.gateways.join(",")])
         .args(["--clients", &CLIENTS.to_string()])
-        .arg("--results")
-        .arg(results)
-        .stdout(Stdio::null())
+        .args(["--results", "-"])
+        .stdout(std::fs::File::create(results).unwrap())
         .spawn()
         .unwrap()
 }

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -20,6 +20,8 @@ use tonic::{Request, Response, Status};
 pub(crate) enum Answers {
     AtOnce,
     Never,
+    /// So many spans of each export are not taken.
+    Rejecting(i64),
 }
 
 /// A running receiver; it ends with the test.
@@ -106,8 +108,15 @@ impl TraceService for Service {
             .lock()
             .unwrap()
             .extend(request.into_inner().resource_spans);
+        let rejected = match self.answers {
+            Answers::Rejecting(rejected_spans) => Some(ExportTracePartialSuccess {
+                rejected_spans,
+                error_message: "too large".to_owned(),
+            }),
+            _ => None,
+        };
         Ok(Response::new(ExportTraceServiceResponse {
-            partial_success: None,
+            partial_success: rejected,
         }))
     }
 }
