@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use prost::bytes::Buf;
+use prost::bytes::{Buf, Bytes};
 use prost::{Message, Name};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -60,6 +60,17 @@ pub struct BoundedDecoder<U> {
     /// None of a message that is not this package's.
     shape: Option<&'static Shape>,
     message: PhantomData<U>,
+}
+
+/// Decodes a message that did not come through a decoder of tonic. Its byte fields are slices of `bytes`.
+///
+/// # Errors
+/// INVALID_ARGUMENT when it is no such message, or has more entries than `proto/build.rs` allows.
+pub fn decode<U: Message + Name + Default>(bytes: Bytes) -> Result<U, Status> {
+    if let Some(shape) = shape::of(&U::full_name()) {
+        shape.check(&bytes).map_err(Status::invalid_argument)?;
+    }
+    U::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 impl<U: Message + Default> Decoder for BoundedDecoder<U> {

@@ -4,7 +4,7 @@
 mod codec;
 mod shape;
 
-pub use codec::{BoundedDecoder, SizedCodec, SizedEncoder};
+pub use codec::{BoundedDecoder, SizedCodec, SizedEncoder, decode};
 
 /// The generated messages, client and server.
 pub mod pb {

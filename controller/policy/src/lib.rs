@@ -2,7 +2,8 @@
 //! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
 //! tokens ([`access`]) and clients ([`clients`]), the variant and worker of each client ([`adaptation`]), the models that a frame asks for
-//! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and [`plan`]s of batch sizes
+//! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), which messages of a client's streams are
+//! taken in ([`intake`]), and [`plan`]s of batch sizes
 //! and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
@@ -17,6 +18,7 @@ pub mod families;
 pub mod fleet;
 pub mod gate;
 pub mod gateway;
+pub mod intake;
 pub mod ledger;
 mod limits;
 pub mod module;

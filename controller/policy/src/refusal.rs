@@ -75,6 +75,8 @@ pub enum Refusal {
         /// The most that are taken.
         limit: usize,
     },
+    /// The bytes that it needs are not free for its client; why.
+    Memory(String),
     /// Its frame cannot be read, or is not what the pipeline takes.
     InvalidFrame(String),
     /// It names a model for a module that has no family of them.
@@ -125,6 +127,7 @@ impl Refusal {
             Refusal::Overload(Shortfall::Client { .. }) => return "client_share",
             Refusal::Overload(Shortfall::Stream { .. }) => return "stream_share",
             Refusal::DecodingTooLong { .. } => DropReason::Decoding,
+            Refusal::Memory(_) => DropReason::Memory,
             Refusal::UnknownToken => return "unknown_token",
             Refusal::TokenFull { .. } => return "token_in_flight",
             Refusal::TokenRate { .. } => return "token_rate",
@@ -209,6 +212,7 @@ impl Refusal {
                 "the frame has {bytes} bytes, more than the {limit} that the server takes (limits.frame_bytes)"
             ),
             Refusal::InvalidFrame(what) => what.clone(),
+            Refusal::Memory(why) => format!("refused: {why}"),
             Refusal::NoFamily { module, families } => {
                 let module = shown(module);
                 match families.as_slice() {

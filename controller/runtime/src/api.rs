@@ -28,7 +28,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::edge::{Asking, Call};
+use crate::edge::{Asking, Call, LeftOut};
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::{Scale, TraceContext};
 use party::Shared;
@@ -181,7 +181,11 @@ impl Api {
             }),
         };
         let limits = &host.pipeline().limits;
-        let bytes = call.oversized().unwrap_or(frame.data.len());
+        let bytes = match call.left_out() {
+            None => frame.data.len(),
+            Some(LeftOut::TooLong { bytes }) => bytes,
+            Some(LeftOut::Memory(full)) => return Err(Refusal::Memory(full.to_string())),
+        };
         if bytes > limits.frame_bytes {
             return Err(Refusal::FrameTooLarge {
                 bytes,

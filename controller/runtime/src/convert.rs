@@ -106,6 +106,7 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::ClientFull { .. }
         | Refusal::ClientRate { .. }
         | Refusal::FrameTooLarge { .. }
+        | Refusal::Memory(_)
         | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
         Refusal::Draining => Code::Unavailable,
         Refusal::UnknownToken => Code::Unauthenticated,

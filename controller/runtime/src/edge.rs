@@ -31,7 +31,7 @@ use spillgate_pipeline::time::Timestamp;
 
 pub(crate) use access::{Asking, Token};
 pub(crate) use answers::Answers;
-pub(crate) use call::Asker;
+pub(crate) use call::{Asker, LeftOut};
 pub use call::{Call, Unread};
 pub(crate) use connection::{Connection, Leaves};
 pub(crate) use departure::Why;

@@ -178,7 +178,8 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             let (bytes_max, limit) = (limits.message_bytes, limits.message);
             let messages = Messages::new(body, call.clone(), is_unary, bytes_max, limit);
             // A pointer, because it is moved often.
-            Box::new(messages.with_frames(has_frames).packed(is_packed))
+            let messages = messages.with_frames(has_frames).packed(is_packed);
+            Box::new(messages.handed_over(has_frames && !is_unary))
         });
         let answer = if is_api {
             let api = self.services.api.serve(call.clone());

@@ -119,6 +119,25 @@ impl Holder {
         &self.account
     }
 
+    /// Bytes that it may take at once now, as [`Holder::take`] counts.
+    pub fn room(&self) -> u64 {
+        let free = self.account.budget.saturating_sub(self.account.held());
+        let rooms = self
+            .owners()
+            .map(|holder| free.saturating_sub(holder.held()) / 2);
+        rooms.min().unwrap_or(0)
+    }
+
+    /// Why bytes are not taken that a rule of the caller's keeps for others.
+    pub fn full(&self, asked: u64) -> Full {
+        Full {
+            asked,
+            own: self.owners().map(Holder::held).max().unwrap_or(0),
+            held: self.account.held(),
+            budget: self.account.budget,
+        }
+    }
+
     /// Takes bytes.
     ///
     /// # Errors

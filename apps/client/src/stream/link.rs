@@ -1,6 +1,8 @@
 //! An open stream to a server: frames go in and answers come out. When it is lost it is opened again with growing
 //! pauses; the session accounts for the frames that waited on it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use self::moving::{ended_in_order, room};
+use self::silence::at;
 use super::adapting::{Adapting, WantedSide};
 use super::board::{Board, Lost};
 use super::clock::FrameClock;

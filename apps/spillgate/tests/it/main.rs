@@ -7,6 +7,7 @@ mod authority;
 mod clients;
 mod families;
 mod handoff;
+mod intake;
 mod large;
 mod models;
 mod outputs;

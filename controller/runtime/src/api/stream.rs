@@ -147,7 +147,10 @@ pub(super) async fn serve(
     request: Request<Streaming<pb::StreamRequest>>,
 ) -> Result<Results, Status> {
     let (metadata, _, mut frames) = request.into_parts();
-    let first = frames.message().await?.and_then(|m| m.message);
+    let first = match frames.message().await? {
+        Some(in_band) => received(&call, in_band)?,
+        None => None,
+    };
     let Some(pb::stream_request::Message::Open(open)) = first else {
         return Err(Status::invalid_argument(
             "the first message of a stream must carry `open`",
@@ -206,6 +209,20 @@ pub(super) async fn serve(
         // All hosts of a process have one clock.
         told: told.map(|told| (told, host)),
     })
+}
+
+/// The message that came in the place of an empty one, or this one.
+///
+/// # Errors
+/// When it is malformed.
+fn received(
+    call: &Call,
+    in_band: pb::StreamRequest,
+) -> Result<Option<pb::stream_request::Message>, Status> {
+    match call.take_handed() {
+        None => Ok(in_band.message),
+        Some(bytes) => Ok(spillgate_proto::decode::<pb::StreamRequest>(bytes)?.message),
+    }
 }
 
 struct Reader {
@@ -275,7 +292,10 @@ impl Reader {
             let message = match message {
                 None => return,
                 Some(Err(status)) => return answering.say(Said::Broken(status)),
-                Some(Ok(pb::StreamRequest { message })) => message,
+                Some(Ok(in_band)) => match received(&self.call, in_band) {
+                    Err(status) => return answering.say(Said::Broken(status)),
+                    Ok(message) => message,
+                },
             };
             let frame = match (message, &mut self.link) {
                 (Some(pb::stream_request::Message::Frame(frame)), _) => frame,

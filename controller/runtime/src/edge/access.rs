@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use spillgate_backend::account::Holder;
 use spillgate_controller_policy::access::{Access, TokenId};
 use spillgate_controller_policy::clients::TokenShare;
+use spillgate_controller_policy::intake::Intake;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::grant::Grant;
@@ -29,6 +30,7 @@ pub(crate) struct Token {
     /// Changes with the file of tokens.
     share: Mutex<TokenShare>,
     holder: Arc<Holder>,
+    intake: Arc<Mutex<Intake>>,
 }
 
 impl Token {
@@ -50,6 +52,11 @@ impl Token {
     /// What it says of its holder's share.
     pub(super) fn share(&self) -> TokenShare {
         *self.share.lock()
+    }
+
+    /// The messages of its streams.
+    pub(super) fn intake(&self) -> &Arc<Mutex<Intake>> {
+        &self.intake
     }
 
     /// The holder of the bytes of its calls.
@@ -87,6 +94,7 @@ impl Tokens {
                     name,
                     client,
                     holder,
+                    intake: Arc::default(),
                 })
             });
             *token.share.lock() = TokenShare {

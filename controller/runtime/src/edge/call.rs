@@ -1,14 +1,16 @@
 //! A call: the time of its headers, the bytes of its last message, its unread answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 #[cfg(test)]
 use spillgate_backend::account::Account;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::clients::TokenShare;
+use spillgate_controller_policy::intake::{Intake, Room, StreamKey};
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
@@ -27,6 +29,18 @@ pub(super) enum Buffer {
     Messages,
     /// The buffer of encoded answers.
     Answers,
+}
+
+/// Why the data of a frame was not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// Its client may not hold it now.
+    Memory(Full),
+    /// It is longer than any that is taken.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
 }
 
 /// Who asks, as fair shares tell clients apart.
@@ -57,8 +71,12 @@ pub struct Call {
     /// When an answer was last read, or the first unread one was made.
     unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
-    /// Bytes of the frame of the last message that were over the limit, and are not in it. 0: it is as it came.
-    oversized: AtomicUsize,
+    /// Why the data of the last message's frame is not in it.
+    left_out: Mutex<Option<LeftOut>>,
+    /// The message of a stream that came in the place of the empty one that is read next.
+    handed: Mutex<Option<Bytes>>,
+    /// The messages of its client's streams.
+    intake: Arc<Mutex<Intake>>,
     /// How long the message that was read last took to come.
     message_took: AtomicU64,
     /// The leases of the buffers of messages and of answers.
@@ -81,6 +99,10 @@ impl Call {
                 Some(token) => token.holder().clone(),
                 None => connection.holder().clone(),
             },
+            intake: match &token {
+                Some(token) => token.intake().clone(),
+                None => connection.intake().clone(),
+            },
             began_at: connection.edge().now(),
             connection: Some(connection),
             token,
@@ -88,7 +110,8 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
-            oversized: AtomicUsize::default(),
+            left_out: Mutex::default(),
+            handed: Mutex::default(),
             message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             _lease: Some(lease),
@@ -112,7 +135,9 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
-            oversized: AtomicUsize::default(),
+            left_out: Mutex::default(),
+            handed: Mutex::default(),
+            intake: Arc::default(),
             message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             began_at: Timestamp::ZERO,
@@ -188,22 +213,22 @@ impl Call {
     }
 
     /// A message of it is whole, and holds these bytes until it is taken.
-    pub(super) fn put_message(&self, lease: Lease, took: Duration) {
-        self.has_message(Some(lease), 0, took);
+    pub(super) fn put_message(&self, lease: Option<Lease>, took: Duration) {
+        self.has_message(lease, None, took);
     }
 
-    /// A message of it is whole, without the data of its frame, which were so many bytes.
-    pub(super) fn put_oversized(&self, bytes: usize, took: Duration) {
-        self.has_message(None, bytes, took);
+    /// A message of it is whole, without the data of its frame.
+    pub(super) fn put_left_out(&self, why: LeftOut, took: Duration) {
+        self.has_message(None, Some(why), took);
     }
 
-    fn has_message(&self, lease: Option<Lease>, oversized: usize, took: Duration) {
+    fn has_message(&self, lease: Option<Lease>, left_out: Option<LeftOut>, took: Duration) {
         if let Some(connection) = &self.connection {
             connection.is_active();
         }
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.message_took.store(took, Ordering::Relaxed);
-        self.oversized.store(oversized, Ordering::Relaxed);
+        *self.left_out.lock() = left_out;
         *self.message.lock() = lease;
     }
 
@@ -212,10 +237,49 @@ impl Call {
         Duration::from_nanos(self.message_took.load(Ordering::Relaxed))
     }
 
-    /// How many bytes the frame of the last message has, if they are over what the server takes and are not in the message.
-    pub(crate) fn oversized(&self) -> Option<usize> {
-        let bytes = self.oversized.load(Ordering::Relaxed);
-        (bytes > 0).then_some(bytes)
+    /// Why the data of the last message's frame is not in the message.
+    pub(crate) fn left_out(&self) -> Option<LeftOut> {
+        *self.left_out.lock()
+    }
+
+    /// A whole message of a stream, without its header: its reader gets an empty one.
+    pub(super) fn hand_over(&self, message: Bytes) {
+        *self.handed.lock() = Some(message);
+    }
+
+    /// The message that came in the place of the empty one that was read last.
+    pub(crate) fn take_handed(&self) -> Option<Bytes> {
+        self.handed.lock().take()
+    }
+
+    /// A message of its stream begins, of which so many bytes are still to come.
+    ///
+    /// # Errors
+    /// When its client may not hold them now, or others of its streams come first.
+    pub(super) fn message_begins(&self, bytes: u64) -> Result<(), Full> {
+        let connection = self.connection.as_ref();
+        let now = connection.map_or(Timestamp::ZERO, |c| c.edge().now());
+        let room = Room {
+            held: self.holder.held(),
+            free: self.holder.room(),
+        };
+        let begins = self.intake.lock().begins(now, self.stream(), bytes, room);
+        begins.then_some(()).ok_or_else(|| self.holder.full(bytes))
+    }
+
+    /// So many bytes of it came.
+    pub(super) fn message_came(&self, bytes: u64) {
+        self.intake.lock().came(self.stream(), bytes);
+    }
+
+    /// It is whole, or was left out.
+    pub(super) fn message_ends(&self) {
+        self.intake.lock().ends(self.stream());
+    }
+
+    fn stream(&self) -> StreamKey {
+        let connection = self.connection.as_ref().map_or(0, |c| c.id().0);
+        (connection, self.key as u64)
     }
 
     /// The lease of the message that was read last.
@@ -271,6 +335,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        self.intake.lock().leaves(self.stream());
         if let Some(connection) = &self.connection {
             connection.end(self.key);
         }

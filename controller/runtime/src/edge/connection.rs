@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_controller_policy::intake::Intake;
 use spillgate_link::host_of;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
@@ -41,6 +42,7 @@ pub(crate) struct Connection {
     /// Its address as a client of fair shares.
     share: (ClientKey, Arc<str>),
     holder: Arc<Holder>,
+    intake: Arc<Mutex<Intake>>,
     window: u32,
     _window_lease: Lease,
     active_at: AtomicU64,
@@ -95,6 +97,7 @@ impl Connection {
                 (ClientKey::of(&address), address.into())
             },
             holder,
+            intake: Arc::default(),
             window,
             _window_lease: window_lease,
             active_at: AtomicU64::new(now.as_ns()),
@@ -131,6 +134,11 @@ impl Connection {
     /// Its number.
     pub(super) fn id(&self) -> ConnectionId {
         self.id
+    }
+
+    /// The messages of its streams without a token.
+    pub(super) fn intake(&self) -> &Arc<Mutex<Intake>> {
+        &self.intake
     }
 
     /// The holder of its bytes.

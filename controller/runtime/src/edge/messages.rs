@@ -2,12 +2,15 @@
 //! length that is only claimed. A lease covers the bytes that have come. A message that takes too long ends the call.
 //!
 //! A frame over the limit is passed on without its data, which is not kept: its reader refuses the frame, and the call
-//! goes on. A packed message is passed on unpacked.
+//! goes on. So is a frame of a stream whose bytes its client may not hold. A packed message is passed on unpacked.
+//!
+//! Whole messages of a stream of frames go to its [`Call`], and its reader gets empty ones: the buffer of tonic, which keeps its largest message, stays
+//! empty.
 
 mod outline;
 mod packed;
+mod pieces;
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,18 +23,19 @@ use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
 use super::Call;
-use super::call::Buffer;
+use super::call::{Buffer, LeftOut};
 use outline::Outline;
 use packed::{NotUnpacked, Unpacking};
+use pieces::{Pieces, length_of};
 
 /// Length of the header of a gRPC message: a flag and four bytes of length.
 const HEADER: usize = 5;
+/// What the reader gets in the place of a message that is handed over.
+const EMPTY: Bytes = Bytes::from_static(&[PLAIN; HEADER]);
 /// The flag of a message that is not packed.
 const PLAIN: u8 = 0;
 /// So much of the content of a packed message over the limit is looked at: its frame's number stands before its data.
 const OUTLINE_OF: usize = 64 << 10;
-/// Pieces smaller than this are copied together: each would keep the whole buffer that it was cut from.
-const PIECE_MIN: usize = 4 << 10;
 
 /// Messages of one call.
 pub(crate) struct Messages<B> {
@@ -41,6 +45,8 @@ pub(crate) struct Messages<B> {
     limit: Duration,
     /// Its messages carry frames.
     has_frames: bool,
+    /// Whole messages go to the call.
+    hands_over: bool,
     /// Messages with a flag are packed with gzip.
     is_packed: bool,
     /// The call has exactly one message.
@@ -59,16 +65,20 @@ pub(crate) struct Messages<B> {
     length: Option<usize>,
     /// Bytes of a whole message that are still to be passed on.
     whole: usize,
-    /// The message over the limit that is being read.
+    /// The message that is being read without being kept.
     oversized: Option<Oversized>,
+    /// Why the message that is being read is not to be kept, until its header is whole.
+    unheld: Option<Full>,
     /// The message that is being unpacked, and its packed bytes that are left.
     unpacking: Option<(Unpacking, usize)>,
     /// A whole message that is to be passed on next.
     ready: Option<Bytes>,
 }
 
-/// A message over the limit.
+/// A message over the limit, or one that its client may not hold.
 struct Oversized {
+    /// Why its client may not.
+    full: Option<Full>,
     /// Bytes of it that are still to come.
     left: usize,
     outline: Outline,
@@ -92,11 +102,15 @@ impl Oversized {
 
     /// The message without its frame's data, and how many bytes that are.
     fn finish(mut self) -> Result<(Vec<u8>, usize), Status> {
+        let ends_call = |why: String| match self.full {
+            Some(full) => not_taken_in(full),
+            None => no_frame(&why),
+        };
         if let Some(unpacking) = &self.unpacking {
             let read = self.outline.read(unpacking.content());
-            read.map_err(|why| no_frame(&why))?;
+            read.map_err(ends_call)?;
         }
-        self.outline.finish().map_err(|why| no_frame(&why))
+        self.outline.finish().map_err(ends_call)
     }
 }
 
@@ -124,8 +138,10 @@ impl<B> Messages<B> {
             length: None,
             whole: 0,
             has_frames: false,
+            hands_over: false,
             is_packed: false,
             oversized: None,
+            unheld: None,
             unpacking: None,
             ready: None,
         }
@@ -134,6 +150,11 @@ impl<B> Messages<B> {
     /// The same of a call whose messages carry frames: one over the limit is passed on without its data.
     pub(crate) fn with_frames(self, has_frames: bool) -> Self {
         Messages { has_frames, ..self }
+    }
+
+    /// The same of a stream of frames whose reader asks the call for each message.
+    pub(crate) fn handed_over(self, hands_over: bool) -> Self {
+        Messages { hands_over, ..self }
     }
 
     /// The same of a call whose messages may be packed with gzip.
@@ -165,13 +186,19 @@ impl<B> Messages<B> {
                 .take(bytes)
                 .map(|lease| self.lease = Some(lease)),
         };
-        grown.map_err(not_taken_in)?;
-        if !self.is_unary {
+        match grown {
+            Err(full) if self.hands_over => self.unheld = Some(full),
+            grown => grown.map_err(not_taken_in)?,
+        }
+        if self.hands_over {
+            self.call.message_came(bytes);
+        } else if !self.is_unary {
             self.call
                 .keep(Buffer::Messages, self.pieces.bytes + data.len())
                 .map_err(not_taken_in)?;
         }
-        if self.pieces.bytes == 0 && !was_oversized && self.is_whole_and_plain(&data) {
+        let is_as_it_came = !self.hands_over && !was_oversized;
+        if self.pieces.bytes == 0 && is_as_it_came && self.is_whole_and_plain(&data) {
             self.message_ends();
             return Ok(Some(data));
         }
@@ -199,15 +226,17 @@ impl<B> Messages<B> {
         }
         if self.length.is_none() {
             self.length = self.pieces.length();
+            self.ask_to_begin();
         }
         let Some(length) = self.length else {
             self.is_due |= self.pieces.bytes > 0;
             return Ok(());
         };
         let is_packed = self.is_packed && self.pieces.flag() != Some(PLAIN);
-        if length > self.bytes_max && (self.has_frames || is_packed) {
+        let full = self.unheld.take();
+        if full.is_some() || length > self.bytes_max && (self.has_frames || is_packed) {
             self.length = None;
-            return self.oversized_begins(length, is_packed);
+            return self.oversized_begins(length, is_packed, full);
         }
         if self.pieces.bytes >= HEADER + length || length > self.bytes_max {
             self.length = None;
@@ -226,11 +255,30 @@ impl<B> Messages<B> {
         Ok(())
     }
 
-    /// A message over the limit begins; what has come of it is dropped.
-    fn oversized_begins(&mut self, length: usize, is_packed: bool) -> Result<(), Status> {
+    /// A message of a stream whose rest is still to come begins if that fits beside the others of its client.
+    fn ask_to_begin(&mut self) {
+        let length = self
+            .length
+            .filter(|length| self.hands_over && *length <= self.bytes_max);
+        let left = length.map_or(0, |length| {
+            (HEADER + length).saturating_sub(self.pieces.bytes)
+        });
+        if left > 0 && self.unheld.is_none() {
+            self.unheld = self.call.message_begins(left as u64).err();
+        }
+    }
+
+    /// A message that is not kept begins: it is over the limit, or its client may not hold it. What has come of it is dropped.
+    fn oversized_begins(
+        &mut self,
+        length: usize,
+        is_packed: bool,
+        full: Option<Full>,
+    ) -> Result<(), Status> {
         self.pieces.drop_first(HEADER);
         let unpacking = is_packed.then(|| Unpacking::new(self.call.holder(), &[], OUTLINE_OF));
         let mut oversized = Oversized {
+            full,
             left: length,
             outline: Outline::new(),
             unpacking: unpacking.transpose().map_err(not_taken_in)?,
@@ -240,6 +288,13 @@ impl<B> Messages<B> {
             oversized.read(&piece)?;
         }
         self.keep_lease_of_pieces();
+        if self.lease.is_none() && self.pieces.bytes > 0 {
+            // What follows came with bytes that could not be held.
+            match self.call.holder().take(self.pieces.bytes as u64) {
+                Ok(lease) => self.lease = Some(lease),
+                Err(full) => self.unheld = Some(full),
+            }
+        }
         self.is_due = true;
         self.oversized = Some(oversized);
         self.oversized_ends()
@@ -248,15 +303,17 @@ impl<B> Messages<B> {
     /// Passes a message over the limit on without its frame's data, once it is at its end.
     fn oversized_ends(&mut self) -> Result<(), Status> {
         if let Some(oversized) = self.oversized.take_if(|oversized| oversized.left == 0) {
-            let (message, data) = oversized.finish()?;
-            self.without_data(&message, data);
+            let full = oversized.full;
+            let (message, bytes) = oversized.finish()?;
+            let too_long = LeftOut::TooLong { bytes };
+            self.without_data(&message, full.map_or(too_long, LeftOut::Memory));
         }
         Ok(())
     }
 
-    fn without_data(&mut self, message: &[u8], data: usize) {
+    fn without_data(&mut self, message: &[u8], why: LeftOut) {
         let took = self.is_over();
-        self.call.put_oversized(data, took);
+        self.call.put_left_out(why, took);
         let mut whole = BytesMut::with_capacity(HEADER + message.len());
         whole.put_u8(PLAIN);
         whole.put_u32(message.len() as u32);
@@ -292,13 +349,20 @@ impl<B> Messages<B> {
         let (mut bytes, lease) = unpacking.take();
         let length = (bytes.len() - HEADER) as u32;
         bytes[1..HEADER].copy_from_slice(&length.to_be_bytes());
-        if !self.is_unary {
+        if !self.is_unary && !self.hands_over {
             let kept = self.call.keep(Buffer::Messages, bytes.len());
             kept.map_err(not_taken_in)?;
         }
         let took = self.is_over();
-        self.call.put_message(lease, took);
-        self.ready = Some(bytes.into());
+        self.call.put_message(Some(lease), took);
+        let bytes = Bytes::from(bytes);
+        self.ready = Some(match self.hands_over {
+            true => {
+                self.call.hand_over(bytes.slice(HEADER..));
+                EMPTY
+            }
+            false => bytes,
+        });
         Ok(())
     }
 
@@ -307,9 +371,22 @@ impl<B> Messages<B> {
         let mut outline = Outline::new();
         let content = &unpacking.content()[HEADER..];
         let read = outline.read(content).and_then(|()| outline.finish());
-        let (message, data) = read.map_err(|why| no_frame(&why))?;
-        self.without_data(&message, data);
+        let (message, bytes) = read.map_err(|why| no_frame(&why))?;
+        self.without_data(&message, LeftOut::TooLong { bytes });
         Ok(())
+    }
+
+    /// Hands the whole message over; returns what the reader gets instead.
+    fn hand_over(&mut self) -> Bytes {
+        let mut message = Vec::with_capacity(self.whole);
+        // The pieces go as they are copied: each would keep the whole buffer that it was cut from.
+        while self.whole > 0 {
+            let piece = self.pieces.pop(self.whole);
+            self.whole -= piece.len();
+            message.extend_from_slice(&piece);
+        }
+        self.call.hand_over(Bytes::from(message).split_off(HEADER));
+        EMPTY
     }
 
     /// The lease covers the pieces, and nothing more.
@@ -324,18 +401,19 @@ impl<B> Messages<B> {
     /// The lease of the whole message goes to the call; bytes that came after the message stay here.
     fn message_ends(&mut self) {
         let took = self.is_over();
-        let Some(mut lease) = self.lease.take() else {
-            return;
-        };
+        let mut lease = self.lease.take();
         let rest = (self.pieces.bytes - self.whole) as u64;
         if rest > 0 {
-            self.lease = Some(lease.split(rest));
+            self.lease = lease.as_mut().map(|lease| lease.split(rest));
         }
         self.call.put_message(lease, took);
     }
 
     /// The message is whole; how long it took to come.
     fn is_over(&mut self) -> Duration {
+        if self.hands_over {
+            self.call.message_ends();
+        }
         if self.is_unary {
             self.has_come = true;
         } else {
@@ -398,6 +476,9 @@ where
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            if this.whole > 0 && this.hands_over {
+                return Poll::Ready(Some(Ok(Frame::data(this.hand_over()))));
+            }
             if this.whole > 0 {
                 let piece = this.pieces.pop(this.whole);
                 this.whole -= piece.len();
@@ -410,6 +491,7 @@ where
             }
             let Some(frame) = ready!(polled) else {
                 // The body was cut short; the reader says so.
+                this.hands_over = false;
                 this.whole = this.pieces.bytes;
                 if this.whole == 0 {
                     return Poll::Ready(None);
@@ -467,91 +549,6 @@ fn not_unpacked(error: NotUnpacked) -> Status {
 /// The bytes of the first message are accounted for one message only.
 fn second_message() -> Status {
     Status::invalid_argument("the call takes one message, and there came more")
-}
-
-/// The length of the message that begins here, if its header is whole.
-fn length_of(bytes: &[u8]) -> Option<usize> {
-    let &[_, a, b, c, d, ..] = bytes else {
-        return None;
-    };
-    Some(u32::from_be_bytes([a, b, c, d]) as usize)
-}
-
-/// The pieces that came, in order.
-#[derive(Default)]
-struct Pieces {
-    /// Most messages are one piece. Empty where there are only small pieces.
-    first: Bytes,
-    more: VecDeque<Bytes>,
-    /// Small pieces, copied together; they follow all others.
-    small: BytesMut,
-    bytes: usize,
-}
-
-impl Pieces {
-    fn push(&mut self, data: Bytes) {
-        self.bytes += data.len();
-        if self.bytes == data.len() {
-            self.first = match data.len() < PIECE_MIN {
-                true => Bytes::copy_from_slice(&data),
-                false => data,
-            };
-            return;
-        }
-        if data.len() < PIECE_MIN {
-            self.small.extend_from_slice(&data);
-            return;
-        }
-        if !self.small.is_empty() {
-            self.more.push_back(self.small.split().freeze());
-        }
-        self.more.push_back(data);
-    }
-
-    /// The flag of the message that begins here.
-    fn flag(&self) -> Option<u8> {
-        let more = self.more.iter().map(|b| &b[..]);
-        let all = [&self.first[..]].into_iter().chain(more);
-        all.chain([&self.small[..]]).flatten().next().copied()
-    }
-
-    /// Drops the first bytes.
-    fn drop_first(&mut self, mut bytes: usize) {
-        while bytes > 0 && self.bytes > 0 {
-            bytes -= self.pop(bytes).len();
-        }
-    }
-
-    /// The length of the message that begins here, once its header is whole.
-    fn length(&self) -> Option<usize> {
-        if let Some(length) = length_of(&self.first) {
-            return Some(length);
-        }
-        let mut header = [0; HEADER];
-        let mut n = 0;
-        let more = self.more.iter().map(|b| &b[..]);
-        for part in [&self.first[..]]
-            .into_iter()
-            .chain(more)
-            .chain([&self.small[..]])
-        {
-            let take = part.len().min(HEADER - n);
-            header[n..n + take].copy_from_slice(&part[..take]);
-            n += take;
-        }
-        length_of(&header[..n])
-    }
-
-    /// The next piece, of at most `most` bytes.
-    fn pop(&mut self, most: usize) -> Bytes {
-        if self.first.is_empty() {
-            let next = self.more.pop_front();
-            self.first = next.unwrap_or_else(|| self.small.split().freeze());
-        }
-        let piece = self.first.split_to(most.min(self.first.len()));
-        self.bytes -= piece.len();
-        piece
-    }
 }
 
 #[cfg(test)]

@@ -219,7 +219,11 @@ async fn read(
         bytes.extend_from_slice(&frame?.into_data().unwrap());
         if length_of(&bytes).is_some_and(|n| bytes.len() == HEADER + n) {
             let message = pb::InferRequest::decode(&bytes.split()[HEADER..]).unwrap();
-            seen.push((message, call.oversized()));
+            let left_out = match call.left_out() {
+                Some(LeftOut::TooLong { bytes }) => Some(bytes),
+                _ => None,
+            };
+            seen.push((message, left_out));
             drop(call.take_message());
         }
     }
@@ -344,4 +348,103 @@ async fn what_is_not_gzip_or_carries_no_frame_ends_the_call_and_says_why() {
     let wrong = wrong.unwrap_err();
     assert_eq!(wrong.code(), tonic::Code::ResourceExhausted, "{wrong}");
     assert!(wrong.message().contains("limits.frame_bytes"), "{wrong}");
+}
+
+fn stream_of(number: u64, bytes: usize) -> pb::StreamRequest {
+    let frame = with_frame(number, bytes).frame.unwrap();
+    pb::StreamRequest {
+        message: Some(pb::stream_request::Message::Frame(frame)),
+    }
+}
+
+/// What the reader of a stream gets: the number of each frame, with its bytes, or why they were left out.
+async fn streamed(
+    pieces: Vec<Vec<u8>>,
+    bytes_max: usize,
+    call: &Arc<Call>,
+) -> Vec<(u64, Result<usize, LeftOut>)> {
+    let messages = Messages::new(body(pieces), call.clone(), false, bytes_max, LIMIT);
+    let mut messages = messages.with_frames(true).packed(true).handed_over(true);
+    let mut seen = Vec::new();
+    while let Some(frame) = messages.frame().await {
+        let in_band = frame.unwrap().into_data().unwrap();
+        let handed = call.take_handed();
+        let is_handed = handed.is_some();
+        let content = handed.unwrap_or_else(|| in_band.slice(HEADER..));
+        let request = pb::StreamRequest::decode(content).unwrap();
+        let Some(pb::stream_request::Message::Frame(frame)) = request.message else {
+            panic!("no frame");
+        };
+        let lease = call.take_message();
+        seen.push((
+            frame.number,
+            match call.left_out() {
+                Some(why) => {
+                    assert!(!is_handed && lease.is_none() && frame.data.is_empty());
+                    Err(why)
+                }
+                None => {
+                    assert!(is_handed && in_band == EMPTY && lease.is_some());
+                    assert!(frame.data.iter().all(|b| *b == frame.number as u8));
+                    Ok(frame.data.len())
+                }
+            },
+        ));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn messages_of_a_stream_are_handed_over_whole_however_they_are_cut() {
+    let sizes = [0, 1, 3000, 5000, 30, 100_000, 7, 30_000];
+    let all: Vec<u8> = (1..)
+        .zip(sizes)
+        .flat_map(|(n, bytes)| {
+            let message = stream_of(n, bytes).encode_to_vec();
+            match n % 3 {
+                0 => framed(1, &gzip(&message)),
+                _ => framed(0, &message),
+            }
+        })
+        .collect();
+    for size in [1, 4, 5, 6, 1000, 4096, 5000, 1 << 20] {
+        let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
+        let call = Call::of_nobody();
+        let seen = streamed(pieces, 40_000, &call).await;
+        let expected = (1..).zip(sizes).map(|(n, bytes)| match bytes > 40_000 {
+            true => (n, Err(LeftOut::TooLong { bytes })),
+            false => (n, Ok(bytes)),
+        });
+        assert_eq!(seen, expected.collect::<Vec<_>>(), "in pieces of {size}");
+        assert_eq!(call.holder().held(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_its_client_may_not_hold_is_left_out_and_the_next_one_comes() {
+    let account = Account::new(10_000);
+    let sizes = [8000, 100, 6000, 3000];
+    let frames = (1..).zip(sizes);
+    let frames = frames.flat_map(|(n, bytes)| framed(0, &stream_of(n, bytes).encode_to_vec()));
+    let all: Vec<u8> = frames.collect();
+    for size in [1, 5, 100, 1000] {
+        let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
+        let call = Call::of(account.holder());
+        let seen = streamed(pieces, 1 << 20, &call).await;
+        let taken: Vec<(u64, Option<usize>)> = seen.iter().map(|(n, r)| (*n, r.ok())).collect();
+        let expected = [(1, None), (2, Some(100)), (3, None), (4, Some(3000))];
+        assert_eq!(taken, expected, "in pieces of {size}");
+        assert!(matches!(seen[0].1, Err(LeftOut::Memory(full)) if full.budget == 10_000));
+        assert_eq!(account.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_left_out_may_take_no_longer_than_another() {
+    let all = framed(0, &stream_of(1, 5000).encode_to_vec());
+    let pieces = vec![all[..4000].to_vec()];
+    let messages = Messages::new(stalled(pieces), Call::of_nobody(), false, 1000, LIMIT);
+    let mut messages = messages.with_frames(true).handed_over(true);
+    let error = messages.frame().await.unwrap().unwrap_err();
+    assert_eq!(error.code(), tonic::Code::DeadlineExceeded, "{error}");
 }
