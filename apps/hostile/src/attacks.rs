@@ -116,6 +116,21 @@ pub(crate) const ATTACKS: &[Attack] = &[
         memory::keys
     ),
     attack!(
+        "bombs",
+        "64 messages of 15 KB, packed with gzip, with a frame of 15 MB in each",
+        memory::bombs
+    ),
+    attack!(
+        "too-large",
+        "frames of 100 MB where 1 MB is the limit, eight streams at a time",
+        memory::too_large
+    ),
+    attack!(
+        "unpacking",
+        "20 messages a second with 15 MB packed in 15 KB",
+        places::unpacking
+    ),
+    attack!(
         "small-frames",
         "HTTP/2 frames of one byte, on four connections",
         memory::small_frames

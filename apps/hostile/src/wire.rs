@@ -1,6 +1,7 @@
 //! HTTP/2 below gRPC, to send frames that no honest client would send.
 
 use std::future::poll_fn;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -45,8 +46,19 @@ pub(crate) async fn call(
     address: SocketAddr,
     method: &str,
 ) -> anyhow::Result<(ResponseFuture, SendStream<Bytes>)> {
+    call_with(connection, address, method, "identity").await
+}
+
+/// Begins a call whose messages are packed in this way.
+pub(crate) async fn call_with(
+    connection: &Connection,
+    address: SocketAddr,
+    method: &str,
+    encoding: &str,
+) -> anyhow::Result<(ResponseFuture, SendStream<Bytes>)> {
     let request = http::Request::post(format!("http://{address}/spillgate.v1.Spillgate/{method}"))
         .header("content-type", "application/grpc")
+        .header("grpc-encoding", encoding)
         .header("te", "trailers")
         .body(())?;
     let mut requests = connection.requests.clone().ready().await?;
@@ -80,6 +92,18 @@ pub(crate) fn message(message: &impl Message) -> Bytes {
     out.put_u32(message.encoded_len() as u32);
     message.encode(&mut out).expect("there is room");
     out.freeze()
+}
+
+/// A whole gRPC message, packed with gzip.
+pub(crate) fn packed(message: &impl Message) -> anyhow::Result<Bytes> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(&message.encode_to_vec())?;
+    let packed = encoder.finish()?;
+    let mut out = BytesMut::new();
+    out.put_u8(1);
+    out.put_u32(packed.len() as u32);
+    out.extend_from_slice(&packed);
+    Ok(out.freeze())
 }
 
 /// The header of a message that claims a length.

@@ -1,9 +1,11 @@
 //! Unary calls directly on HTTP/2: a request is encoded once, and a call costs only its frames. (A call through the
 //! generated client costs three to four times the CPU.)
 //!
-//! A connection that breaks is made again, every [`RECONNECT_PAUSE`]; meanwhile its calls fail at once.
+//! A connection that breaks is made again, every [`RECONNECT_PAUSE`]; meanwhile its calls fail at once. One that its
+//! server retires is replaced by another one, and calls that the server did not take wait for that.
 //! Compression is not supported.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -14,7 +16,7 @@ use http::HeaderMap;
 use prost::Message;
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
@@ -23,6 +25,8 @@ use crate::connect::{CONNECT_TIME_MAX, Connection, Server, Upload};
 
 const METHOD: &str = "/spillgate.v1.Spillgate/Infer";
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// How often a call that a server did not take is made on another connection.
+const MOVES_MAX: usize = 8;
 const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// The prefix of each gRPC message: a flag and the length.
@@ -37,9 +41,17 @@ pub(crate) const NO_ANSWER: &str = "no_answer";
 
 type Sender = SendRequest<Bytes>;
 
+/// A connection on which calls are made.
+#[derive(Clone)]
+struct Live {
+    sender: Sender,
+    /// Its server takes no more calls on it.
+    retired: Arc<Notify>,
+}
+
 /// Connections, used in turn.
 pub(crate) struct Connections {
-    senders: Vec<watch::Receiver<Option<Sender>>>,
+    senders: Vec<watch::Receiver<Option<Live>>>,
     request: http::Request<()>,
     bodies: Vec<Bytes>,
     next: usize,
@@ -93,7 +105,7 @@ impl Connections {
 
     /// A call with the request of this index. It is sent when it is first polled.
     pub(crate) fn call(&mut self, request: usize) -> impl Future<Output = Reply> + Send + 'static {
-        let sender = self.senders[self.next].borrow().clone();
+        let live = self.senders[self.next].clone();
         self.next = (self.next + 1) % self.senders.len();
         let (request, body) = (self.request.clone(), self.bodies[request].clone());
         async move {
@@ -101,7 +113,7 @@ impl Connections {
                 sent: None,
                 result: pb::Result::default(),
             };
-            reply.result = match exchange(sender, request, body, &mut reply.sent).await {
+            reply.result = match exchange(live, request, body, &mut reply.sent).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(status)) => refused(&status),
                 Err(error) => client_failure(CONNECTION_LOST, &format!("{error:#}")),
@@ -119,12 +131,41 @@ pub(crate) struct Reply {
 }
 
 async fn exchange(
-    sender: Option<Sender>,
+    mut live: watch::Receiver<Option<Live>>,
     request: http::Request<()>,
     body: Bytes,
     sent: &mut Option<Instant>,
 ) -> Result<Result<pb::Result, Status>> {
-    let sender = sender.context("not connected")?;
+    let mut moves = 0;
+    loop {
+        let on = live.borrow_and_update().clone().context("not connected")?;
+        let answered = attempt(on.sender, request.clone(), body.clone(), sent).await;
+        match answered {
+            Err(error) if moves < MOVES_MAX && is_not_taken(&error) => {
+                moves += 1;
+                on.retired.notify_one();
+                timeout(CONNECT_TIME_MAX, live.changed()).await??;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+/// Whether the server says that it did not take the call, so that it may be made again.
+fn is_not_taken(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<h2::Error>();
+    error.is_some_and(|error| match error.reason() {
+        Some(h2::Reason::NO_ERROR) => error.is_go_away() && error.is_remote(),
+        reason => reason == Some(h2::Reason::REFUSED_STREAM),
+    })
+}
+
+async fn attempt(
+    sender: Sender,
+    request: http::Request<()>,
+    body: Bytes,
+    sent: &mut Option<Instant>,
+) -> Result<Result<pb::Result, Status>> {
     let mut sender = sender.ready().await?;
     *sent = Some(Instant::now());
     let (response, mut stream) = sender.send_request(request, false)?;
@@ -172,15 +213,30 @@ fn framed(request: &pb::InferRequest) -> Bytes {
     body.freeze()
 }
 
-async fn keep(server: Server, sender: watch::Sender<Option<Sender>>) {
+async fn keep(server: Server, live: watch::Sender<Option<Live>>) {
+    // Their last calls end on them.
+    let mut retired = JoinSet::new();
     loop {
-        if let Ok((send_request, connection)) = connect(&server).await {
-            sender.send_replace(Some(send_request));
-            // The calls on it see how it ended.
-            let _ = connection.await;
-            sender.send_replace(None);
+        while retired.try_join_next().is_some() {}
+        let began = Instant::now();
+        if let Ok((sender, mut connection)) = connect(&server).await {
+            let on = Live {
+                sender,
+                retired: Arc::default(),
+            };
+            live.send_replace(Some(on.clone()));
+            tokio::select! {
+                ended = &mut connection => if ended.is_err() {
+                    // The calls on it see how it ended.
+                    live.send_replace(None);
+                },
+                () = on.retired.notified() => {
+                    retired.spawn(connection);
+                }
+            }
         }
-        sleep(RECONNECT_PAUSE).await;
+        // At once, unless the server ends each connection.
+        sleep(RECONNECT_PAUSE.saturating_sub(began.elapsed())).await;
     }
 }
 

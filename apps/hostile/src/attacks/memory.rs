@@ -8,6 +8,7 @@ use bytes::Bytes;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use spillgate_proto::pb::stream_request::Message as Ask;
+use tokio::task::JoinSet;
 
 use super::Scene;
 use crate::pictures;
@@ -74,14 +75,18 @@ where
     outcome
 }
 
-fn infer(data: Bytes) -> Bytes {
-    wire::message(&pb::InferRequest {
+fn request(data: Bytes) -> pb::InferRequest {
+    pb::InferRequest {
         pipeline: String::new(),
         frame: Some(pb::Frame {
             data,
             ..Default::default()
         }),
-    })
+    }
+}
+
+fn infer(data: Bytes) -> Bytes {
+    wire::message(&request(data))
 }
 
 fn asking(message: Ask) -> Bytes {
@@ -227,6 +232,51 @@ pub(super) async fn keys(scene: &Scene) -> anyhow::Result<Outcome> {
             calls.push((connection, answer, stream));
         }
         tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn bombs(scene: &Scene) -> anyhow::Result<Outcome> {
+    let limits = "{ frame_bytes: 16777216 }";
+    echo_attacked(scene, 1000, limits, |address| async move {
+        let whole = wire::packed(&request(vec![0; 15_000_000].into()))?;
+        let mut calls = Vec::new();
+        for _ in 0..64 {
+            let connection = wire::connect(address, UNREAD).await?;
+            let (answer, mut stream) =
+                wire::call_with(&connection, address, "Infer", "gzip").await?;
+            wire::send(&mut stream, whole.clone(), PATIENCE).await;
+            let _ = stream.send_data(Bytes::new(), true);
+            calls.push((connection, answer, stream));
+        }
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn too_large(scene: &Scene) -> anyhow::Result<Outcome> {
+    let limits = "{ frame_bytes: 1048576 }";
+    echo_attacked(scene, 1, limits, |address| async move {
+        let open = asking(Ask::Open(pb::StreamOpen::default()));
+        let large = frame(1, vec![7; 100_000_000].into());
+        let mut streams = JoinSet::new();
+        for _ in 0..8 {
+            let (open, large) = (open.clone(), large.clone());
+            streams.spawn(async move {
+                let connection = wire::connect(address, UNREAD).await?;
+                let (answer, mut stream) = wire::call(&connection, address, "Stream").await?;
+                wire::send(&mut stream, open, PATIENCE).await;
+                let sent = wire::send(&mut stream, large.clone(), PATIENCE).await;
+                anyhow::ensure!(sent == large.len(), "the stream ended after {sent} bytes");
+                drop(answer);
+                anyhow::Ok(())
+            });
+        }
+        while let Some(ended) = streams.join_next().await {
+            ended??;
+        }
         Ok(())
     })
     .await

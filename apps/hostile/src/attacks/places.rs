@@ -17,6 +17,7 @@ use crate::pipelines;
 use crate::polite::Polite;
 use crate::report::Outcome;
 use crate::server::{Server, fresh_folder};
+use crate::wire;
 
 /// A request that hostile clients repeat.
 #[derive(Clone)]
@@ -69,11 +70,23 @@ impl Bad {
 
 /// The good answers of a polite client alone, and during an attack.
 async fn beside(scene: &Scene, file: &Path, polite: Polite, bad: Bad) -> anyhow::Result<Outcome> {
+    beside_attack(scene, file, polite, |address| bad.ask(address)).await
+}
+
+async fn beside_attack<F>(
+    scene: &Scene,
+    file: &Path,
+    polite: Polite,
+    attack: impl FnOnce(SocketAddr) -> F,
+) -> anyhow::Result<Outcome>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     let server = Server::start(&scene.spillgate, file, &[]).await?;
     // The first requests are slower, and planners learn for a second or two.
     polite.ask(server.address, Duration::from_secs(2)).await?;
     let alone = polite.ask(server.address, scene.duration).await?;
-    let attack = tokio::spawn(bad.ask(server.address));
+    let attack = tokio::spawn(attack(server.address));
     // Long enough that the effect of the attack on the plans shows, too.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let beside = polite.ask(server.address, scene.duration).await?;
@@ -119,6 +132,41 @@ pub(super) async fn hurry(scene: &Scene) -> anyhow::Result<Outcome> {
     let mut bad = Bad::new("payload", 300.0);
     bad.frame.timeout_ms = 1.0;
     beside_two_stages(scene, bad).await
+}
+
+pub(super) async fn unpacking(scene: &Scene) -> anyhow::Result<Outcome> {
+    let polite = Polite {
+        frame: Bytes::from_static(b"payload"),
+        rate: 40.0,
+    };
+    let file = scene.pipelines.join("two_stage.yaml");
+    beside_attack(scene, &file, polite, |address| async move {
+        // Nothing comes of it in time: what it costs is unpacking it.
+        let whole = wire::packed(&pb::InferRequest {
+            pipeline: String::new(),
+            frame: Some(pb::Frame {
+                data: vec![0; 15_000_000].into(),
+                timeout_ms: 1.0,
+                ..Default::default()
+            }),
+        })?;
+        let mut connections = Vec::new();
+        for _ in 0..4 {
+            connections.push(wire::connect(address, 1 << 16).await?);
+        }
+        let mut ticks = interval_at(Instant::now(), Duration::from_millis(50));
+        for n in 0.. {
+            ticks.tick().await;
+            let connection = &connections[n % connections.len()];
+            let (answer, mut stream) =
+                wire::call_with(connection, address, "Infer", "gzip").await?;
+            wire::send(&mut stream, whole.clone(), Duration::from_secs(1)).await;
+            let _ = stream.send_data(Bytes::new(), true);
+            tokio::spawn(answer);
+        }
+        Ok(())
+    })
+    .await
 }
 
 pub(super) async fn unreadable(scene: &Scene) -> anyhow::Result<Outcome> {

@@ -268,11 +268,13 @@ impl Answering {
 impl Reader {
     async fn run(mut self, mut frames: Streaming<pb::StreamRequest>) {
         let mut sequence = 0;
+        let call = self.call.clone();
+        let mut is_to_end = std::pin::pin!(call.is_to_end());
         loop {
             let permit = tokio::select! {
                 permit = self.places.clone().acquire_owned() => permit,
                 () = self.tx.closed() => return,
-                why = self.call.is_to_end() => return self.end(sequence, why).await,
+                why = &mut is_to_end => return self.end(sequence, why).await,
             };
             let Ok(permit) = permit else { return };
             let answering = Answering {
@@ -284,7 +286,7 @@ impl Reader {
             let message = tokio::select! {
                 message = frames.next() => message,
                 () = self.tx.closed() => return,
-                why = self.call.is_to_end() => {
+                why = &mut is_to_end => {
                     drop(answering);
                     return self.end(sequence, why).await;
                 }

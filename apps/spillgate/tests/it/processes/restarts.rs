@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{PATIENCE, Up, send};
+use super::{PATIENCE, Report, Up, send};
 use crate::support::machine::Machine;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../modules/models/light.pt");
@@ -26,6 +26,16 @@ fn stream(up: &Up, results: &Path) -> Child {
         .args(["--clients", &CLIENTS.to_string()])
         .args(["--results", "-"])
         .stdout(std::fs::File::create(results).unwrap())
+        .spawn()
+        .unwrap()
+}
+
+/// `spillgate bench` to both gateways, until it is told to end.
+fn bench(up: &Up) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_spillgate"))
+        .args(["bench", "--json", "-", "--rate", "5", "--duration", "60m"])
+        .args(["--connections", "4", "--server", &up.gateways.join(",")])
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap()
 }
@@ -49,7 +59,7 @@ fn restarts(name: &str, n: usize) {
         "name: pictures
 slo: {SLO}
 modules:
-  light: {{ op: classifier, model: {MODEL}, inputs: {{ image: $source.frame }}, device: emulated, batch: {{ max: 1 }} }}
+  light: {{ op: classifier, model: {MODEL}, inputs: {{ image: $source.frame }}, device: emulated, batch: {{ max: 1 }}, queue: 1024 }}
 outputs: {{ light: $light.labels }}
 "
     );
@@ -64,6 +74,7 @@ outputs: {{ light: $light.labels }}
     );
     let results = up.folder.join("results.jsonl");
     let mut client = stream(&up, &results);
+    let mut calls = bench(&up);
     until_answered(&results, 20 * CLIENTS);
     for i in 0..n {
         let gateway = format!("gateway-{}", i % 2);
@@ -72,6 +83,14 @@ outputs: {{ light: $light.labels }}
         up.waits_for(&format!("{gateway}: ready"));
     }
     send(Pid::from_raw(client.id() as i32), Signal::SIGINT);
+    send(Pid::from_raw(calls.id() as i32), Signal::SIGINT);
+    let report = Report::of(&mut calls);
+    assert!(report.requests > 0, "{report:?}");
+    assert_eq!(
+        report.completed + report.late,
+        report.requests,
+        "{report:?}"
+    );
     let status = client.wait().unwrap();
     assert!(status.success(), "{status}");
     let mut frames = vec![Vec::new(); CLIENTS];
