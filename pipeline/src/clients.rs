@@ -27,6 +27,8 @@ pub struct Clients {
     /// The header that names the client or the stream, in lower case: for [`ClientsBy::Metadata`] and
     /// [`StreamsBy::Metadata`].
     pub metadata: Option<String>,
+    /// What clients get that have no history.
+    pub strangers: Strangers,
     /// The rights of clients that are not named.
     pub each: Rights,
     /// The rights of clients by name.
@@ -40,6 +42,7 @@ impl Clients {
             by: ClientsBy::Token,
             streams: StreamsBy::Stream,
             metadata: None,
+            strangers: Strangers::Together,
             each: Rights::EQUAL,
             named: IndexMap::new(),
         }
@@ -116,6 +119,29 @@ impl StreamsBy {
     }
 }
 
+/// What clients get of which nothing is known: they have no token, the file does not name them, and hardly any of their requests was
+/// answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strangers {
+    /// All of them share one place among the clients.
+    Together,
+    /// Each is a client like others.
+    Apart,
+}
+
+impl Strangers {
+    /// All, in the order of the documentation.
+    pub const ALL: [Strangers; 2] = [Strangers::Together, Strangers::Apart];
+
+    /// Its name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strangers::Together => "together",
+            Strangers::Apart => "apart",
+        }
+    }
+}
+
 /// The rights of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rights {
@@ -165,6 +191,9 @@ impl ClientKey {
 
     /// Clients without a place of their own.
     pub const OTHERS: ClientKey = ClientKey(u64::MAX);
+
+    /// Clients without history, which share one place.
+    pub const STRANGERS: ClientKey = ClientKey(u64::MAX - 1);
 }
 
 /// FNV-1a: equal at every gateway, whatever it runs on.

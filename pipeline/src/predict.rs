@@ -14,9 +14,10 @@
 //! [`Estimator`] is the rolling profile of one action, and [`Pace`] the factor of one model. [`PredictionErrors`] counts
 //! by how much predictions were wrong.
 //!
-//! A single duration far above the others must not decide for long: a model whose estimate exceeds its SLO never runs
-//! again, and so is never measured again. Estimators that follow the largest duration have a cap for that
-//! ([`Cap`]). It holds for every use of the estimate, as it is part of it. Paces bound what a single batch can do.
+//! What is learnt must not refuse its own learning: a model whose estimate exceeds its SLO never runs again, and so is never
+//! measured again. One rule holds for all of them (`fading`): what nothing confirms fades, so that a probe passes. And a
+//! single duration far above the others must not decide: estimators that follow the largest duration have a cap for that
+//! ([`Cap`]), and paces bound what a single batch can do.
 //!
 //! The distribution of the lengths of an application's requests ([`crate::distribution::Learner`]) is no rule here. It
 //! predicts requests and not actions: it knows requests that ran alone, and the time of a batch follows from the
@@ -24,6 +25,7 @@
 
 mod action;
 mod errors;
+mod fading;
 mod last;
 mod pace;
 mod predictor;
@@ -31,6 +33,9 @@ mod predictor;
 mod properties;
 
 use std::time::Duration;
+
+use crate::time::Timestamp;
+use fading::{Fading, nearer};
 
 pub use action::{Action, ActionKind, ActionRecord};
 pub use errors::{ErrorSummary, PredictionErrors};
@@ -103,7 +108,11 @@ pub struct Estimator {
     seed: Duration,
     last: Last,
     mean_ns: f64,
+    /// From what was measured.
+    learnt: Duration,
+    /// In force: what has not faded of it.
     estimate: Duration,
+    fading: Fading,
 }
 
 impl Estimator {
@@ -123,7 +132,9 @@ impl Estimator {
             seed,
             last: Last::new(window),
             mean_ns: seed.as_nanos() as f64,
+            learnt: seed,
             estimate: seed,
+            fading: Fading::default(),
         }
     }
 
@@ -138,7 +149,12 @@ impl Estimator {
     }
 
     /// The action took that long.
-    pub fn observe(&mut self, took: Duration) {
+    pub fn observe(&mut self, now: Timestamp, took: Duration) {
+        self.fading.confirm(now);
+        let (learnt, faded) = (self.learnt.as_secs_f64(), self.estimate.as_secs_f64());
+        if nearer(took.as_secs_f64(), learnt, faded) != learnt {
+            self.begin_anew(self.estimate);
+        }
         self.last.push(took);
         let median = self.last.percentile(50).unwrap_or(took);
         let cap = match self.cap {
@@ -163,7 +179,30 @@ impl Estimator {
             EstimatorName::LastMedian => median,
             EstimatorName::Ewma => nanoseconds(self.mean_ns),
         };
-        self.estimate = uncapped.min(cap);
+        self.learnt = uncapped.min(cap);
+        self.estimate = self.learnt;
+    }
+
+    /// What it is expected to take at that time.
+    pub fn at(&self, now: Timestamp) -> Duration {
+        if self.learnt <= self.seed {
+            return self.learnt;
+        }
+        let (seed, learnt) = (self.seed.as_nanos() as f64, self.learnt.as_nanos() as f64);
+        nanoseconds(self.fading.of(now, seed, learnt))
+    }
+
+    /// Time passed: an estimate above the seed that nothing confirms fades.
+    pub fn age(&mut self, now: Timestamp) {
+        self.estimate = self.at(now);
+    }
+
+    /// As if nothing had been measured, but for that expectation.
+    fn begin_anew(&mut self, expected: Duration) {
+        self.forget();
+        self.mean_ns = expected.as_nanos() as f64;
+        self.learnt = expected;
+        self.estimate = expected;
     }
 
     /// The larger of the seed and of the lower median of a full window, in which the seed stands for what is not measured
@@ -185,10 +224,8 @@ impl Estimator {
     /// was profiled, at most.
     pub fn doubt(&mut self, times: f64) {
         let expected = most(self.seed, times);
-        if self.estimate > expected {
-            self.forget();
-            self.mean_ns = expected.as_nanos() as f64;
-            self.estimate = expected;
+        if self.learnt > expected {
+            self.begin_anew(expected);
         }
     }
 }
@@ -214,7 +251,7 @@ mod tests {
         let mut estimator = Estimator::with_window(name, cap, SEED, 5);
         assert_eq!(estimator.estimate(), SEED);
         let each = MEASURED.iter().map(|&ns| {
-            estimator.observe(Duration::from_nanos(ns));
+            estimator.observe(Timestamp::ZERO, Duration::from_nanos(ns));
             estimator.estimate().as_nanos() as u64
         });
         each.collect()
@@ -244,12 +281,12 @@ mod tests {
     fn an_outlier_leaves_the_window_after_ten_more() {
         let ms = Duration::from_millis;
         let mut estimator = Estimator::new(EstimatorName::LastMax, Cap::None, ms(4));
-        estimator.observe(ms(30));
+        estimator.observe(Timestamp::ZERO, ms(30));
         for _ in 1..WINDOW {
-            estimator.observe(ms(4));
+            estimator.observe(Timestamp::ZERO, ms(4));
             assert_eq!(estimator.estimate(), ms(30));
         }
-        estimator.observe(ms(4));
+        estimator.observe(Timestamp::ZERO, ms(4));
         assert_eq!(estimator.estimate(), ms(4));
     }
 
@@ -259,7 +296,7 @@ mod tests {
         for name in EstimatorName::ALL {
             let mut estimator = Estimator::new(name, Cap::Seed(1.5), ms(4));
             for took in [0, 4, 400, 40_000, 4] {
-                estimator.observe(ms(took));
+                estimator.observe(Timestamp::ZERO, ms(took));
                 assert!(estimator.estimate() <= ms(6), "{}", name.name());
             }
         }
@@ -271,7 +308,7 @@ mod tests {
         for name in EstimatorName::ALL {
             let mut estimator = Estimator::new(name, Cap::Typical(1.5), ms(4));
             for n in 1..60 {
-                estimator.observe(ms(20));
+                estimator.observe(Timestamp::ZERO, ms(20));
                 // Five of ten durations are half of the window.
                 let cap = if n < 5 { ms(6) } else { ms(30) };
                 assert!(estimator.estimate() <= cap, "{} {n}", name.name());
@@ -286,7 +323,7 @@ mod tests {
         let ms = Duration::from_millis;
         let mut estimator = Estimator::new(EstimatorName::LastMedian, Cap::Typical(1.5), ms(4));
         for (took, after) in [(5, 5), (20, 6)] {
-            (0..WINDOW).for_each(|_| estimator.observe(ms(took)));
+            (0..WINDOW).for_each(|_| estimator.observe(Timestamp::ZERO, ms(took)));
             assert_eq!(estimator.estimate(), ms(took));
             estimator.doubt(1.5);
             assert_eq!(estimator.estimate(), ms(after));
@@ -299,10 +336,10 @@ mod tests {
     fn a_mean_with_a_cap_forgets_an_outlier_soon() {
         let ms = Duration::from_millis;
         let mut estimator = Estimator::new(EstimatorName::Ewma, Cap::Typical(1.5), ms(4));
-        estimator.observe(ms(40_000));
+        estimator.observe(Timestamp::ZERO, ms(40_000));
         assert_eq!(estimator.estimate(), Duration::from_micros(4_400));
         let mut by_seed = Estimator::new(EstimatorName::Ewma, Cap::Seed(1.5), ms(4));
-        by_seed.observe(ms(40_000));
+        by_seed.observe(Timestamp::ZERO, ms(40_000));
         assert_eq!(by_seed.estimate(), ms(6));
     }
 }

@@ -191,6 +191,8 @@ impl SimClient {
             stream_weight: 1.0,
             class: self.class,
             background: self.background,
+            // Its clients are named.
+            may_be_stranger: false,
         }
     }
 

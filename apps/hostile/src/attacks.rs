@@ -4,6 +4,7 @@ mod edge;
 mod memory;
 mod models;
 mod places;
+mod sources;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -71,6 +72,16 @@ pub(crate) const ATTACKS: &[Attack] = &[
         places::bits
     ),
     attack!(
+        "blocks",
+        "a PNG of 15 MB of deflate blocks that bring nothing, each second",
+        places::blocks
+    ),
+    attack!(
+        "healing",
+        "20 such PNGs of 60 KB, then pictures of 21 megapixels from a client of the same address",
+        places::healing
+    ),
+    attack!(
         "costly",
         "pictures just within limits.decoding, on four connections",
         places::costly
@@ -134,6 +145,16 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "small-frames",
         "HTTP/2 frames of one byte, on four connections",
         memory::small_frames
+    ),
+    attack!(
+        "leavers",
+        "200 requests a second, each from another address that leaves after 10 ms",
+        sources::leavers
+    ),
+    attack!(
+        "ping-flood",
+        "a connection of 100,000 pings and nothing else",
+        sources::ping_flood
     ),
     attack!(
         "pings",

@@ -77,3 +77,47 @@ pub(crate) fn bits(width: u32, height: u32) -> Vec<u8> {
     drop(writer);
     out
 }
+
+/// A PNG whose data are deflate blocks that bring nothing, of about so many bytes: each has tables of its own.
+pub(crate) fn empty_blocks(width: u32, height: u32, bytes: usize) -> Vec<u8> {
+    // The header of a block with a code of two lengths, in which only the end of the block is used; then that end.
+    let mut block: Vec<bool> = Vec::new();
+    let mut put = |value: u32, bits: u32| block.extend((0..bits).map(|bit| value >> bit & 1 == 1));
+    put(0b100, 3);
+    // 257 literals and lengths, one distance, 18 lengths of codes for lengths: of 18 (zeros) and 1, a bit each.
+    put(0, 5);
+    put(0, 5);
+    put(14, 4);
+    for place in 0..18 {
+        put(u32::from(place == 2 || place == 17), 3);
+    }
+    // The first literal and the end have a bit each, and 255 others none; the distance has one.
+    put(0, 1);
+    put(1, 1);
+    put(138 - 11, 7);
+    put(1, 1);
+    put(117 - 11, 7);
+    put(0, 1);
+    put(0, 1);
+    put(1, 1);
+    let all = block
+        .iter()
+        .cycle()
+        .take(bytes * 8 / block.len() * block.len());
+    let bits: Vec<bool> = all.copied().collect();
+    let packed = bits.chunks(8).map(|byte| {
+        let bits = byte.iter().zip(0..);
+        bits.fold(0, |sum, (bit, at)| sum | u8::from(*bit) << at)
+    });
+    let mut data = vec![0x78, 0x01];
+    data.extend(packed);
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header().expect("it encodes");
+    writer
+        .write_chunk(png::chunk::IDAT, &data)
+        .expect("it encodes");
+    drop(writer);
+    out
+}

@@ -2,14 +2,14 @@
 
 use std::future::poll_fn;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 /// A connection; it ends when this is dropped.
@@ -26,7 +26,21 @@ impl Drop for Connection {
 
 /// Connects. Answers take up to `window` bytes each before they are read.
 pub(crate) async fn connect(address: SocketAddr, window: u32) -> anyhow::Result<Connection> {
-    let stream = TcpStream::connect(address).await?;
+    over(TcpStream::connect(address).await?, window).await
+}
+
+/// The same from this address of the machine.
+pub(crate) async fn connect_from(
+    local: IpAddr,
+    address: SocketAddr,
+    window: u32,
+) -> anyhow::Result<Connection> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(local, 0))?;
+    over(socket.connect(address).await?, window).await
+}
+
+async fn over(stream: TcpStream, window: u32) -> anyhow::Result<Connection> {
     stream.set_nodelay(true)?;
     let (requests, connection) = h2::client::Builder::new()
         .initial_window_size(window)

@@ -57,11 +57,12 @@ pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
     }
 }
 
+/// Gives freed memory back now. It takes milliseconds, with the locks of the allocator.
 #[expect(
     unsafe_code,
     reason = "a call of the C library that asks for nothing and breaks nothing"
 )]
-fn give_back() {
+pub(crate) fn give_back() {
     // SAFETY: it takes no pointer, and may be called at any time from any thread.
     unsafe {
         libc::malloc_trim(0);

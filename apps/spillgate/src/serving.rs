@@ -11,6 +11,7 @@ use spillgate_backend::operator::Library;
 use spillgate_controller::api::Api;
 use spillgate_controller::host::PipelineHost;
 use spillgate_telemetry::Telemetry;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -18,6 +19,7 @@ use crate::cores::Cores;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
 use crate::health::service_of;
+use crate::heap;
 use crate::server::STOP_LIMIT;
 
 /// How long the old definition had no request when it ends: a stream that read a frame just before the change has submitted it by
@@ -26,9 +28,16 @@ const SETTLES: Duration = Duration::from_secs(1);
 /// How often is looked whether it has any.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Most definitions that end at a time. Each holds its threads and models until then, so a further reload waits.
+const ENDING_MAX: usize = 2;
+
 /// What is served now. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Serving(Arc<RwLock<Generations>>);
+pub(crate) struct Serving {
+    generations: Arc<RwLock<Generations>>,
+    /// Places for definitions that end. Closed when the server ends.
+    ending: Arc<Semaphore>,
+}
 
 struct Generations {
     current: Arc<Embedded>,
@@ -40,21 +49,25 @@ struct Generations {
 
 impl Serving {
     pub(crate) fn new(embedded: Embedded) -> Self {
-        Serving(Arc::new(RwLock::new(Generations {
+        let generations = Generations {
             current: Arc::new(embedded),
             ending: Vec::new(),
             is_closed: false,
-        })))
+        };
+        Serving {
+            generations: Arc::new(RwLock::new(generations)),
+            ending: Arc::new(Semaphore::new(ENDING_MAX)),
+        }
     }
 
     /// What new requests go to.
     pub(crate) fn now(&self) -> Arc<Embedded> {
-        self.0.read().current.clone()
+        self.generations.read().current.clone()
     }
 
     /// All that has requests.
     pub(crate) fn all(&self) -> Vec<Arc<Embedded>> {
-        let generations = self.0.read();
+        let generations = self.generations.read();
         let ending = generations.ending.iter().cloned();
         ending.chain([generations.current.clone()]).collect()
     }
@@ -72,7 +85,22 @@ impl Serving {
 
     /// From now on nothing takes the place of what is served.
     pub(crate) fn close(&self) {
-        self.0.write().is_closed = true;
+        self.generations.write().is_closed = true;
+        self.ending.close();
+    }
+
+    /// Waits until another definition may end, and takes a place for it.
+    ///
+    /// # Errors
+    /// When the server ends.
+    async fn place_to_end(&self) -> Result<OwnedSemaphorePermit, RenewError> {
+        if self.ending.available_permits() == 0 {
+            tracing::info!(
+                "a reload waits for an earlier definition, whose last requests have not ended"
+            );
+        }
+        let place = self.ending.clone().acquire_owned().await;
+        place.map_err(|_| RenewError::Ends)
     }
 
     /// Puts another in the place of what is served. Returns that one.
@@ -80,7 +108,7 @@ impl Serving {
     /// # Errors
     /// The other one, where the server ends.
     fn replace(&self, by: Embedded) -> Result<Arc<Embedded>, Box<Embedded>> {
-        let mut generations = self.0.write();
+        let mut generations = self.generations.write();
         if generations.is_closed {
             return Err(Box::new(by));
         }
@@ -90,7 +118,7 @@ impl Serving {
     }
 
     fn forget(&self, ended: &Arc<Embedded>) {
-        let mut generations = self.0.write();
+        let mut generations = self.generations.write();
         generations.ending.retain(|e| !Arc::ptr_eq(e, ended));
     }
 }
@@ -154,6 +182,8 @@ impl Renewal {
             }
             self.telemetry.register_pipeline(pipeline);
         }
+        let runtime = tokio::runtime::Handle::current();
+        let place = runtime.block_on(self.serving.place_to_end())?;
         let new = Embedded::start(
             deployments,
             &self.library,
@@ -178,9 +208,8 @@ impl Renewal {
             RenewError::Ends
         })?;
         self.api.replace(hosts.clone());
-        let runtime = tokio::runtime::Handle::current();
         runtime.block_on(self.tell_health(&old, &hosts));
-        runtime.spawn(end(self.serving.clone(), old, self.drain));
+        runtime.spawn(end(self.serving.clone(), old, self.drain, place));
         Ok(())
     }
 
@@ -204,7 +233,7 @@ impl Renewal {
 }
 
 /// Ends what was served before, once it has no request any more.
-async fn end(serving: Serving, old: Arc<Embedded>, drain: Duration) {
+async fn end(serving: Serving, old: Arc<Embedded>, drain: Duration, place: OwnedSemaphorePermit) {
     let in_flight = || old.hosts.iter().map(|host| host.in_flight()).sum::<usize>();
     let began = Instant::now();
     let mut idle_since = Instant::now();
@@ -226,7 +255,14 @@ async fn end(serving: Serving, old: Arc<Embedded>, drain: Duration) {
         host.abort();
     }
     serving.forget(&old);
-    let stopped = tokio::task::spawn_blocking(move || old.stop(STOP_LIMIT));
+    let stopped = tokio::task::spawn_blocking(move || {
+        let busy = old.stop(STOP_LIMIT);
+        drop(old);
+        // Models and queues of one definition are megabytes, and the next one has taken its own already.
+        heap::give_back();
+        drop(place);
+        busy
+    });
     for device in stopped.await.unwrap_or_default() {
         tracing::warn!(device, "a device of the old definition was still busy");
     }

@@ -24,6 +24,7 @@ fn pass(bencher: divan::Bencher<'_, '_>, n_clients: u64) {
             stream_weight: 1.0,
             class: 0,
             background: false,
+            may_be_stranger: false,
         };
         shares.pass(Timestamp::from_ns(i * 50_000), &party, 1.0)
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::clients::{ClientKey, Clients, Rights};
+use spillgate_pipeline::clients::{ClientKey, Clients, Rights, Strangers};
 use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
 
@@ -33,6 +33,7 @@ pub struct TokenShare {
 #[derive(Clone, Debug)]
 pub struct RightsByKey {
     each: Rights,
+    strangers: Strangers,
     named: IndexMap<ClientKey, Rights, FxBuildHasher>,
 }
 
@@ -42,6 +43,7 @@ impl RightsByKey {
         let named = clients.named.iter();
         RightsByKey {
             each: clients.each,
+            strangers: clients.strangers,
             named: named.map(|(n, r)| (ClientKey::of(n), *r)).collect(),
         }
     }
@@ -59,9 +61,11 @@ impl RightsByKey {
         self.each.background || self.named.values().any(|rights| rights.background)
     }
 
-    /// A client with its rights. What its token says goes first.
-    pub fn party(&self, client: ClientKey, stream: StreamKey, token: TokenShare) -> Party {
+    /// A client with its rights. What its token says goes first. `token`: `None` where it has none of its own.
+    pub fn party(&self, client: ClientKey, stream: StreamKey, token: Option<TokenShare>) -> Party {
         let rights = self.of(client);
+        let is_known = token.is_some() || self.named.contains_key(&client);
+        let token = token.unwrap_or_default();
         Party {
             client,
             stream,
@@ -69,6 +73,7 @@ impl RightsByKey {
             stream_weight: 1.0,
             class: token.class.unwrap_or(rights.class),
             background: token.background || rights.background,
+            may_be_stranger: !is_known && self.strangers == Strangers::Together,
         }
     }
 }

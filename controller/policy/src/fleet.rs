@@ -387,7 +387,7 @@ impl<T: Clone> Fleet<T> {
             }
             (What::Infer(model), Ended::Ran { at, took }) => {
                 account.batches += 1;
-                self.learn(model, was.members.len(), around);
+                self.learn(now, model, was.members.len(), around);
                 for ticket in was.members {
                     let held = self.remove(ticket);
                     let waited = held.is_some_and(|held| held.member.load.is_some());

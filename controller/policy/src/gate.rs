@@ -11,6 +11,7 @@ use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::costs::Costs;
+use crate::history::History;
 use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
@@ -141,6 +142,7 @@ pub(crate) struct EntryGate {
     least_path: Duration,
     planned: Arc<Planned>,
     costs: Costs,
+    history: History,
     /// By module: measured over planned execution time.
     paces: Vec<f64>,
     /// By module, for the modules on the device that bears least: what a request that runs the module costs there, in
@@ -175,6 +177,7 @@ impl EntryGate {
             least: vec![Duration::ZERO; pipeline.modules.len()],
             least_path: Duration::ZERO,
             costs: Costs::new(),
+            history: History::default(),
             paces: vec![1.0; pipeline.modules.len()],
             bottleneck: vec![None; pipeline.modules.len()],
             planned: planned.clone(),
@@ -430,9 +433,20 @@ impl EntryGate {
         party: &Party,
         application: Application,
     ) -> Result<Option<Ticket>, Shortfall> {
+        let Some(shares) = &mut self.shares else {
+            return Ok(None);
+        };
+        let (party, stranger) = self.history.party(now, party);
         let cost = self.costs.expected(application, party.client);
-        let shares = self.shares.as_mut();
-        shares.map(|s| s.pass(now, party, cost)).transpose()
+        let ticket = shares.pass(now, &party, cost)?;
+        Ok(Some(ticket.of(stranger)))
+    }
+
+    /// A request was answered while its client was there: its client has more history.
+    pub(crate) fn answered(&mut self, now: Timestamp, ticket: &Ticket) {
+        if let Some(client) = ticket.stranger() {
+            self.history.answered(now, client);
+        }
     }
 
     /// What an admitted request is expected to cost by now.

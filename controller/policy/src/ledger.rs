@@ -335,6 +335,9 @@ impl<T> Ledger<T> {
         let open = self.open.swap_remove(&id)?;
         self.n_background -= usize::from(open.background);
         self.done(open.limited);
+        if let (Some(gate), Some(ticket)) = (&mut self.gate, &open.ticket) {
+            gate.answered(now, ticket);
+        }
         self.settle(now, open.ticket, open.application, open.used);
         let outcome = if now <= open.deadline {
             Outcome::Completed

@@ -19,6 +19,7 @@ pub mod fleet;
 pub mod gate;
 pub mod gateway;
 pub mod intake;
+mod history;
 pub mod ledger;
 mod limits;
 pub mod module;

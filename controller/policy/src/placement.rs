@@ -324,8 +324,8 @@ impl Placement {
     }
 
     /// The input of a request of a model took that long to copy.
-    pub fn input_took(&mut self, model: ModelId, took: Duration) {
-        self.inputs[model.idx()].observe(took);
+    pub fn input_took(&mut self, now: Timestamp, model: ModelId, took: Duration) {
+        self.inputs[model.idx()].observe(now, took);
         let largest = self.sizes.last().copied().unwrap_or(1);
         let input = self.inputs[model.idx()].estimate();
         self.longest_input = self.longest_input.max(input * largest);
@@ -406,7 +406,7 @@ impl Placement {
         };
         match took {
             Some(took) => {
-                self.weights[weights.idx()].load.observe(took);
+                self.weights[weights.idx()].load.observe(now, took);
                 for (key, model) in self.keys(weights) {
                     self.devices[device.idx()].is_ready(key, model);
                 }

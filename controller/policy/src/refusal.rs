@@ -124,7 +124,9 @@ impl Refusal {
             Refusal::Expired => DropReason::Expired,
             Refusal::Hopeless => DropReason::Predicted,
             Refusal::Overload(Shortfall::Pipeline) => DropReason::Overload,
-            Refusal::Overload(Shortfall::Client { .. }) => return "client_share",
+            Refusal::Overload(Shortfall::Client { .. } | Shortfall::Strangers { .. }) => {
+                return "client_share";
+            }
             Refusal::Overload(Shortfall::Stream { .. }) => return "stream_share",
             Refusal::DecodingTooLong { .. } => DropReason::Decoding,
             Refusal::Memory(_) => DropReason::Memory,
@@ -157,9 +159,11 @@ impl Refusal {
     /// The fair share that was used up, in requests a second.
     pub fn share(&self) -> Option<f64> {
         match self {
-            Refusal::Overload(Shortfall::Client { rate } | Shortfall::Stream { rate }) => {
-                Some(*rate)
-            }
+            Refusal::Overload(
+                Shortfall::Client { rate }
+                | Shortfall::Strangers { rate }
+                | Shortfall::Stream { rate },
+            ) => Some(*rate),
             _ => None,
         }
     }

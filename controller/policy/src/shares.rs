@@ -75,6 +75,8 @@ pub struct Party {
     pub class: u8,
     /// It has no SLO: its requests take no share, since they take idle time only.
     pub background: bool,
+    /// It has no token and no name in the pipeline file: until it has some history it is one of the strangers.
+    pub may_be_stranger: bool,
 }
 
 impl Party {
@@ -86,6 +88,7 @@ impl Party {
         stream_weight: 1.0,
         class: 0,
         background: false,
+        may_be_stranger: false,
     };
 
     /// Rank of a request; see [`Ticket::rank`].
@@ -102,9 +105,21 @@ pub struct Ticket {
     class: u8,
     is_within: bool,
     cost: f64,
+    /// The client itself, where it has no history yet.
+    stranger: Option<ClientKey>,
 }
 
 impl Ticket {
+    /// The same for a client that has no history yet.
+    pub(crate) fn of(self, stranger: Option<ClientKey>) -> Self {
+        Ticket { stranger, ..self }
+    }
+
+    /// The client, where it has no history yet.
+    pub(crate) fn stranger(&self) -> Option<ClientKey> {
+        self.stranger
+    }
+
     /// Rank among requests of which not all can be in time; a higher one is served first. The class counts first, then
     /// whether the request is within its client's share. Without other clients and streams all have the same.
     pub fn rank(&self) -> u8 {
@@ -136,6 +151,11 @@ pub enum Shortfall {
         /// The share at present.
         rate: f64,
     },
+    /// The clients without history have used up the share that they have together.
+    Strangers {
+        /// The share at present.
+        rate: f64,
+    },
     /// The stream has used up its share of its client's share.
     Stream {
         /// The share at present.
@@ -153,6 +173,11 @@ impl Shortfall {
             Shortfall::Client { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the client has used up its fair share of \
                  {rate:.1} requests a second (weight of its token, or clients.named)"
+            ),
+            Shortfall::Strangers { rate } => format!(
+                "refused: more comes than the pipeline can serve, and clients of which nothing is known have used up the fair share that \
+                 they have together, {rate:.1} requests a second; a client is known once three of its requests were answered, or by a \
+                 token (clients.strangers)"
             ),
             Shortfall::Stream { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the stream has used up its part of its client's \
@@ -244,6 +269,9 @@ impl Shares {
         if class.gate.tokens() < 1.0 + kept - lent {
             return Err(match debts.is_streams() {
                 _ if kept <= 0.0 => Shortfall::Pipeline,
+                _ if client == ClientKey::STRANGERS => Shortfall::Strangers {
+                    rate: class.rates(client, stream).0,
+                },
                 false => Shortfall::Client {
                     rate: class.rates(client, stream).0,
                 },
@@ -266,6 +294,7 @@ impl Shares {
             class: of as u8,
             is_within: kept <= 0.0,
             cost,
+            stranger: None,
         })
     }
 

@@ -16,8 +16,7 @@ use windowed::Windowed;
 /// How a pace follows the measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaceRule {
-    /// `pace-ewma`: smoothed exponentially, from batch to batch. One batch counts little, a device that gives requests up
-    /// because of its pace doubts it ([`Pace::doubt`]), and a pace of nearly one is one.
+    /// `pace-ewma`: smoothed exponentially, from batch to batch. One batch counts little, and a pace of nearly one is one.
     Ewma,
     /// `pace-window`: the mean over the last two seconds, by time, so that few and many batches count alike.
     Window {
@@ -68,9 +67,9 @@ impl Pace {
         }
         let before = self.factor();
         match &mut self.0 {
-            State::Smoothed(pace) => pace.observe(ratio),
+            State::Smoothed(pace) => pace.observe(now, ratio),
             State::Windowed(pace) => pace.observe(now, ratio),
-            State::Held(pace) => pace.observe(ratio),
+            State::Held(pace) => pace.observe(now, ratio),
         }
         self.factor() != before
     }
@@ -113,18 +112,15 @@ impl Pace {
         self.factor() > 1.0
     }
 
-    /// A device that runs nothing gave up a request because of the pace alone: `pace-ewma` moves a little towards the
-    /// profile. The other rules keep what they know.
-    pub fn doubt(&mut self) {
-        if let State::Smoothed(pace) = &mut self.0 {
-            pace.doubt();
+    /// Time passed: what is too old for a window counts no more, and a slow pace that nothing confirms fades. Returns whether the
+    /// pace in force changed.
+    pub fn age(&mut self, now: Timestamp) -> bool {
+        let before = self.factor();
+        match &mut self.0 {
+            State::Smoothed(pace) => pace.age(now),
+            State::Windowed(pace) => pace.age(now),
+            State::Held(pace) => pace.age(now),
         }
-    }
-
-    /// Time passed: what is too old for a window counts no more.
-    pub fn age(&mut self, now: Timestamp) {
-        if let State::Windowed(pace) = &mut self.0 {
-            pace.age(now);
-        }
+        self.factor() != before
     }
 }

@@ -95,7 +95,7 @@ impl Predictor {
             Learnt::Sizes { name, cap, of } => of
                 .entry(action)
                 .or_insert_with(|| Estimator::new(*name, *cap, profiled))
-                .observe(took),
+                .observe(now, took),
             Learnt::Paces { .. } if profiled.is_zero() => {}
             Learnt::Paces { rule, of } => {
                 let ratio = took.as_secs_f64() / profiled.as_secs_f64();
@@ -105,19 +105,14 @@ impl Predictor {
         }
     }
 
-    /// A request was given up because of the pace of the action's model alone ([`Pace::doubt`]).
-    pub fn doubt(&mut self, action: Action) {
-        if let Learnt::Paces { of, .. } = &mut self.0
-            && let Some(pace) = of.get_mut(&(action.kind, action.model))
-        {
-            pace.doubt();
-        }
-    }
-
-    /// Time passed: what is too old for a window counts no more.
+    /// Time passed: what was learnt and is no longer confirmed counts less. Published policies do not ask for it, as their
+    /// authors did not.
     pub fn age(&mut self, now: Timestamp) {
-        if let Learnt::Paces { of, .. } = &mut self.0 {
-            of.values_mut().for_each(|pace| pace.age(now));
+        match &mut self.0 {
+            Learnt::Sizes { of, .. } => of.values_mut().for_each(|one| one.age(now)),
+            Learnt::Paces { of, .. } => of.values_mut().for_each(|pace| {
+                pace.age(now);
+            }),
         }
     }
 }

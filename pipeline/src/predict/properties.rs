@@ -89,7 +89,7 @@ proptest! {
             let expected = slow(name, cap, seed, window, &history[..n]);
             prop_assert!((estimate - expected).abs() <= 1.0, "{} {}", estimate, expected);
             if let Some(&took) = history.get(n) {
-                estimator.observe(ns(took));
+                estimator.observe(Timestamp::ZERO, ns(took));
             }
         }
     }
@@ -111,7 +111,7 @@ proptest! {
         for cap in [Cap::Seed(1.5), Cap::Median(1.5), Cap::Typical(1.5)] {
             let mut estimator = Estimator::new(name, cap, seed);
             for (n, took) in durations.iter().enumerate() {
-                estimator.observe(ns(*took));
+                estimator.observe(Timestamp::ZERO, ns(*took));
                 if n > 0 || cap != Cap::Median(1.5) {
                     prop_assert!(estimator.estimate() <= most, "{:?}", estimator);
                 }
@@ -129,7 +129,7 @@ proptest! {
         for (n, (action, took)) in ended.iter().enumerate() {
             let of_it = ended[..n].iter().filter(|(other, _)| other == action);
             let mut estimator = Estimator::new(name, cap, profiled(*action));
-            of_it.clone().for_each(|(_, took)| estimator.observe(ns(*took)));
+            of_it.clone().for_each(|(_, took)| estimator.observe(Timestamp::ZERO, ns(*took)));
             let expected = predictor.expect(*action, profiled(*action));
             prop_assert_eq!(expected, estimator.estimate());
             let measured = of_it.clone().next().map(|_| expected);
@@ -173,11 +173,11 @@ proptest! {
                         }
                     }
                 }
-                (None, pace) => {
-                    predictor.doubt(action);
-                    pace.into_iter().for_each(Pace::doubt);
+                (None, _) => {
                     predictor.age(now);
-                    alone.iter_mut().for_each(|(_, pace)| pace.age(now));
+                    alone.iter_mut().for_each(|(_, pace)| {
+                        pace.age(now);
+                    });
                 }
             }
         }
@@ -212,4 +212,98 @@ fn rules_have_names_of_their_own() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 7, "{names:?}");
+}
+
+/// Everything that learns here, by name: what it expects of an action that was profiled to take a millisecond.
+struct Subject {
+    name: &'static str,
+    predictor: Predictor,
+}
+
+impl Subject {
+    fn all() -> Vec<Subject> {
+        let window = PaceRule::Window {
+            spread: Duration::from_secs(5),
+        };
+        let paces = [PaceRule::Ewma, window, PaceRule::Held].map(Rule::ByPace);
+        let caps = [
+            Cap::None,
+            Cap::Seed(30.0),
+            Cap::Median(1.5),
+            Cap::Typical(1.5),
+        ];
+        let sizes = EstimatorName::ALL
+            .iter()
+            .flat_map(|name| caps.map(|cap| Rule::BySize(*name, cap)));
+        let subject = |rule: Rule| Subject {
+            name: rule.name(),
+            predictor: Predictor::new(rule),
+        };
+        paces.into_iter().chain(sizes).map(subject).collect()
+    }
+
+    /// What it expects at that time, times the profile.
+    fn expects(&mut self, at_ms: u64) -> f64 {
+        self.predictor.age(ms(at_ms));
+        self.predictor.expect(ONE, PROFILED).as_secs_f64() / PROFILED.as_secs_f64()
+    }
+
+    fn ran(&mut self, at_ms: u64, times: f64) {
+        self.predictor
+            .observe(ms(at_ms), ONE, PROFILED, PROFILED.mul_f64(times));
+    }
+}
+
+const PROFILED: Duration = Duration::from_millis(1);
+const ONE: Action = Action {
+    kind: ActionKind::Execute,
+    model: 0,
+    size: 1,
+};
+
+fn ms(n: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(n)
+}
+
+/// Work has twice the time that it was profiled to take. Whatever was learnt: sooner or later it is tried, and if it takes its time by
+/// then, it is soon never refused any more.
+#[test]
+fn whatever_refuses_work_lets_it_be_tried_and_heals() {
+    for mut subject in Subject::all() {
+        let name = subject.name;
+        for n in 0..40 {
+            subject.ran(n * 10, 18.0);
+        }
+        let mut probes = 0;
+        // Asked each 100 ms; only what is expected to be in time runs.
+        for n in 0..200u64 {
+            let now = 400 + n * 100;
+            if subject.expects(now) <= 2.0 {
+                subject.ran(now, 1.0);
+                probes += 1;
+            }
+        }
+        assert!(probes > 100, "{name}: {probes} of 200 ran");
+        assert!(subject.expects(20_400) <= 1.5, "{name}");
+    }
+}
+
+/// The device stays slow: few actions run in vain.
+#[test]
+fn a_device_that_is_slow_is_tried_seldom() {
+    for mut subject in Subject::all() {
+        let name = subject.name;
+        for n in 0..40 {
+            subject.ran(n * 10, 18.0);
+        }
+        let mut probes = 0;
+        for n in 0..200u64 {
+            let now = 400 + n * 100;
+            if subject.expects(now) <= 2.0 {
+                subject.ran(now, 18.0);
+                probes += 1;
+            }
+        }
+        assert!(probes <= 20, "{name}: {probes} of 200 ran in vain");
+    }
 }

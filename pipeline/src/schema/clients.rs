@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::integer;
-use crate::clients::{CLASSES, ClientsBy, StreamsBy, WEIGHT};
+use crate::clients::{CLASSES, ClientsBy, Strangers, StreamsBy, WEIGHT};
 use crate::spec::IN_FLIGHT_MAX;
 use crate::spec::clients::{NAMED_MAX, RATE};
 
@@ -29,6 +29,12 @@ pub(super) fn schema() -> Value {
                 "description": "The header that names the client or the stream, for metadata. Only a proxy may set it.",
                 "type": "string",
                 "pattern": "^[a-z0-9._-]{1,64}$",
+            },
+            "strangers": {
+                "description": "Clients without a token or a name here, until three of their requests were answered: together they \
+                                share the place of one client, or each has a place (apart).",
+                "enum": Strangers::ALL.map(Strangers::name),
+                "default": Strangers::Together.name(),
             },
             "each": rights("Rights of clients that are not named."),
             "named": {

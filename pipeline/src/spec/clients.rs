@@ -3,13 +3,13 @@
 use indexmap::IndexMap;
 
 use super::{IN_FLIGHT_MAX, missing};
-use crate::clients::{CLASSES, Clients, ClientsBy, Rights, StreamsBy, WEIGHT};
+use crate::clients::{CLASSES, Clients, ClientsBy, Rights, Strangers, StreamsBy, WEIGHT};
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::problem::Problem;
 use crate::reader::{self, Fields};
 
-const FIELDS: [&str; 5] = ["by", "streams", "metadata", "each", "named"];
+const FIELDS: [&str; 6] = ["by", "streams", "metadata", "strangers", "each", "named"];
 const RIGHTS_FIELDS: [&str; 5] = ["weight", "class", "rate", "in_flight", "slo"];
 const RIGHTS_EXPECTED: &str = "a map, like { weight: 2, class: 1 }";
 /// Slowest and fastest rate of a client, in requests a second: one in a hundred seconds, and more than a server serves.
@@ -38,6 +38,13 @@ pub(super) fn read_clients(sink: &mut Sink, node: &Node, place: &Place) -> Clien
         }
     }
     clients.metadata = read_header(sink, place, &fields, &clients);
+    if let Some(f) = fields.get("strangers") {
+        let names = Strangers::ALL.map(Strangers::name);
+        let what = "place of clients without history";
+        if let Some(i) = reader::choice(sink, f.node, &f.place, what, &names) {
+            clients.strangers = Strangers::ALL[i];
+        }
+    }
     if let Some(f) = fields.get("each") {
         clients.each = read_rights(sink, f.node, &f.place, Rights::EQUAL);
     }

@@ -24,6 +24,20 @@ const JPEG_BLOCK_NS: f64 = 25.0;
 const PNG_BYTE_NS: f64 = 4.0;
 /// A pixel of a PNG: expanding it to RGB.
 const PNG_PIXEL_NS: f64 = 3.0;
+/// A compressed byte of a PNG: codes and their tables.
+const PNG_PACKED_NS: f64 = 4.0;
+/// A byte of a file that is read past, or summed.
+const BYTE_NS: f64 = 1.0;
+/// A segment of a JPEG: finding it, and making the tables that it may hold.
+const JPEG_SEGMENT_NS: f64 = 2_000.0;
+
+/// Most segments of a JPEG, or chunks of a PNG: those of 16 MiB have 1 KiB each. Encoders write some dozens, or 8 KiB each.
+const PARTS_MAX: u32 = 16_384;
+/// A PNG has at most so many compressed bytes for each byte of its rows, and [`PACKED_BESIDE`] more: encoders store what they cannot
+/// compress, which takes little more than the rows.
+const PACKED_TIMES: u64 = 2;
+/// See [`PACKED_TIMES`].
+const PACKED_BESIDE: u64 = 64 << 10;
 
 /// A picture as its header describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +176,16 @@ fn png(data: &[u8]) -> Result<Picture, String> {
     let row = (u64::from(width) * channels * u64::from(depth)).div_ceil(8) + 1;
     let rows = row.saturating_mul(u64::from(height));
     let pixels = u64::from(width) * u64::from(height);
+    let packed = packed(data)?;
+    if packed
+        > rows
+            .saturating_mul(PACKED_TIMES)
+            .saturating_add(PACKED_BESIDE)
+    {
+        return Err(format!(
+            "it has {packed} compressed bytes for rows of {rows}, far more than any encoder writes"
+        ));
+    }
     // Interlaced rows are of no use until the last pass, so all of them are held as they are expanded.
     let held = match interlaced {
         true => pixels.saturating_mul(4),
@@ -171,9 +195,32 @@ fn png(data: &[u8]) -> Result<Picture, String> {
         kind: PictureKind::Png { interlaced },
         width,
         height,
-        decoding: time(rows as f64 * PNG_BYTE_NS + pixels as f64 * PNG_PIXEL_NS),
+        decoding: time(
+            rows as f64 * PNG_BYTE_NS
+                + pixels as f64 * PNG_PIXEL_NS
+                + packed as f64 * PNG_PACKED_NS
+                + data.len() as f64 * BYTE_NS,
+        ),
         bytes: rgb_bytes(width, height).saturating_add(held),
     })
+}
+
+/// The compressed bytes of a PNG: those of its IDAT chunks. Ends at the first bytes that are no chunk; the decoder will report them.
+fn packed(data: &[u8]) -> Result<u64, String> {
+    let (mut at, mut chunks, mut packed) = (PNG_SIGNATURE.len(), 0, 0);
+    while let Some(&[a, b, c, d, ref kind @ ..]) = data.get(at..at + 8) {
+        chunks += 1;
+        if chunks > PARTS_MAX {
+            return Err(format!("it has more than {PARTS_MAX} chunks"));
+        }
+        let length = u32::from_be_bytes([a, b, c, d]);
+        if kind == b"IDAT" {
+            packed += u64::from(length).min((data.len() - at) as u64);
+        }
+        // Its length, its kind and its sum beside it.
+        at = at.saturating_add(length as usize).saturating_add(12);
+    }
+    Ok(packed)
 }
 
 /// The content of a start-of-frame segment.
@@ -189,13 +236,17 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
     let mut frame: Option<JpegFrame> = None;
     let (mut scans, mut passed_blocks, mut entropy_bytes) = (0, 0, 0);
     let mut is_in_parts = false;
-    let mut at = 2;
+    let (mut at, mut segments) = (2, 0);
     if !data.starts_with(&[0xff, 0xd8]) {
         return Err("it does not begin as one".to_owned());
     }
     // Ends at the first bytes that are not a segment; the decoder will report them.
     while let Some((marker, body, next)) = segment(data, at) {
         at = next;
+        segments += 1;
+        if segments > PARTS_MAX {
+            return Err(format!("it has more than {PARTS_MAX} segments"));
+        }
         match marker {
             0xd9 => break,
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
@@ -240,7 +291,9 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
         decoding: time(
             pixels as f64 * JPEG_PIXEL_NS
                 + entropy_bytes as f64 * JPEG_BYTE_NS
-                + passed as f64 * JPEG_BLOCK_NS,
+                + passed as f64 * JPEG_BLOCK_NS
+                + f64::from(segments) * JPEG_SEGMENT_NS
+                + data.len() as f64 * BYTE_NS,
         ),
         bytes: rgb_bytes(frame.width, frame.height) + coefficients,
     })

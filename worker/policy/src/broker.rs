@@ -232,23 +232,27 @@ impl<T> Broker<T> {
         !self.is_scheduled() && self.core.queue.len() >= self.core.batch()
     }
 
-    /// Takes in how long a batch of that variant and size took, and how long it was expected to take when it was formed.
+    /// Takes in how long a batch of that variant and size took, and how long it was expected to take when it was formed. `alone`: its
+    /// request, where there is but one.
     pub fn executed(
         &mut self,
         now: Timestamp,
         (variant, size): (VariantId, usize),
         expected: (Duration, Lengths),
+        alone: Option<&Request>,
         took: Duration,
     ) {
         match &mut self.formation {
             Formation::Scheduled(scheduled) => scheduled.executed(now, size, expected, took),
-            _ => self.core.executed(now, (variant, size), expected.0, took),
+            _ => self
+                .core
+                .executed(now, (variant, size), expected.0, alone, took),
         }
     }
 
     /// Takes in that a batch of that member of its family ran, after a load that took so long if there was one.
-    pub fn ran(&mut self, member: MemberId, load: Option<Duration>) {
-        self.core.loaded.ran(member, load);
+    pub fn ran(&mut self, now: Timestamp, member: MemberId, load: Option<Duration>) {
+        self.core.loaded.ran(now, member, load);
     }
 
     /// Weights give way to each other on its device: requests come to batches when theirs are there.
@@ -281,12 +285,16 @@ impl<T> Broker<T> {
         self.follow(now, guidance);
     }
 
-    /// Guidance ages while none comes.
+    /// Time passed: guidance ages while none comes, and what was learnt while nothing confirms it.
     pub fn age(&mut self, now: Timestamp) {
         let (told, at) = self.told;
         let aged = told.aged(now.since(at));
         if aged != self.core.guidance {
             self.follow(now, aged);
+        }
+        self.core.age(now);
+        if let Formation::Scheduled(scheduled) = &mut self.formation {
+            scheduled.age(now);
         }
     }
 

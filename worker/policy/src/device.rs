@@ -368,10 +368,10 @@ impl<T> Device<T> {
             kept.ran(ended.size(), load.is_some());
         }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.ran(ended.model.member, load);
+            broker.ran(now, ended.model.member, load);
             let expected = (ended.execution, ended.lengths);
             let of = (ended.model.variant, ended.size());
-            broker.executed(now, of, expected, took);
+            broker.executed(now, of, expected, ended.request.as_ref(), took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
@@ -499,16 +499,18 @@ impl<T> Device<T> {
         let sampled = (broker.is_scheduled() && !background)
             .then(|| self.profiler.pick(members.len()))
             .flatten();
+        let one = match members.as_slice() {
+            [one] => Some(one.request),
+            _ => None,
+        };
         let bound = Running {
             id,
             worker,
             action: Action::execute(module, size),
             background,
             sampled: sampled.map(|i| members[i].request),
-            alone: match members.as_slice() {
-                [one] => Some(one.request.application),
-                _ => None,
-            },
+            alone: one.map(|request| request.application),
+            request: one,
             model: members
                 .first()
                 .map(|m| m.request.model())

@@ -233,8 +233,8 @@ impl Memory {
     pub(crate) fn there_at(&self, now: Timestamp, weights: WeightsId) -> Timestamp {
         match self.reading {
             Some(read) if read.weights == weights => read.load.to.max(now),
-            Some(read) => read.load.to.max(now) + self.load_of(weights),
-            None => now + self.load_of(weights),
+            Some(read) => read.load.to.max(now) + self.load_of(now, weights),
+            None => now + self.load_of(now, weights),
         }
     }
 
@@ -270,7 +270,7 @@ impl Memory {
             return None;
         }
         let gain = |w: &Wanted| w.in_time as f64 + self.expected(now, w.weights);
-        let rate = |w: &Wanted| gain(w) / self.load_of(w.weights).as_secs_f64().max(1e-6);
+        let rate = |w: &Wanted| gain(w) / self.load_of(now, w.weights).as_secs_f64().max(1e-6);
         let mut ranked: Vec<(f64, Wanted)> = wanted.into_iter().map(|w| (rate(&w), w)).collect();
         ranked.sort_by(|(a, of_a), (b, of_b)| {
             let by_deadline = of_a.deadline.cmp(&of_b.deadline);
@@ -321,7 +321,7 @@ impl Memory {
             self.account.loads += 1;
             self.held.insert(weights, Some(load));
             self.failed.swap_remove(&weights);
-            self.estimator(weights).observe(took);
+            self.estimator(weights).observe(now, took);
         } else {
             self.account.failed_loads += 1;
             self.release(weights);
@@ -353,9 +353,9 @@ impl Memory {
         of.or_insert_with(|| Estimator::new(EstimatorName::LastMedian, Cap::None, first))
     }
 
-    fn load_of(&self, weights: WeightsId) -> Duration {
+    fn load_of(&self, now: Timestamp, weights: WeightsId) -> Duration {
         let first = self.config.weights[weights.idx()].load;
-        self.loads.get(&weights).map_or(first, Estimator::estimate)
+        self.loads.get(&weights).map_or(first, |load| load.at(now))
     }
 
     /// Requests for weights that are expected within [`AHEAD`].
@@ -422,7 +422,7 @@ impl Memory {
         self.hold(weights, None);
         let load = Load {
             from: now,
-            to: now + self.load_of(weights),
+            to: now + self.load_of(now, weights),
             cause: match self.known.contains(&weights) {
                 true => LoadCause::GaveWay,
                 false => LoadCause::First,

@@ -261,6 +261,11 @@ impl Scheduler {
         self.book.keep_pace(now, ms(expected), took_ms);
     }
 
+    /// Time passed: a pace that nothing confirms fades. What a published scheduler measures by itself stays, as its authors have it.
+    pub fn age(&mut self, now: Timestamp) {
+        self.book.age(now);
+    }
+
     /// The batch to start at `now`, if the device is free then. `None`: wait until a request arrives or until
     /// [`Scheduler::next_expiry`]. The members leave the scheduler. So do the requests that are given up, into `out`.
     pub fn next(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) -> Option<ScheduledBatch> {

@@ -23,8 +23,8 @@ impl From<String> for NotDecoded {
     }
 }
 
-/// Decodes a frame that looks like `picture` to rows of RGB. The decoder asks `stops` regularly whether to stop: at
-/// least at each row of a PNG, and at each scan and each few thousand bytes of a JPEG.
+/// Decodes a frame that looks like `picture` to rows of RGB. The decoder asks `stops` regularly whether to stop, wherever it is: each few
+/// thousand bytes that it reads, and at each row of a PNG and each scan of a JPEG.
 ///
 /// # Errors
 /// When it is no picture that can be read, or was stopped.

@@ -22,7 +22,6 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
-use spillgate_pipeline::pipeline::Limits;
 use spillgate_pipeline::request::ModelChoice;
 
 use crate::decode::{self, NotDecoded};
@@ -30,11 +29,12 @@ use crate::members::Members;
 pub(crate) use build::may_load;
 pub use build::{EXAMPLE_OBJECTS, build_operator, serving_operator, warm_up};
 
-/// Decoding is stopped after this many times the processor time that the picture's header says. The factor allows for slow
-/// machines; that others are busy on it does not count.
-const DECODING_SLACK: u32 = 8;
+/// Decoding is stopped after this many times the processor time that was computed from the picture's bytes, or after the pipeline's bound
+/// for a picture (`limits.decoding`) if that is less. The factor allows for slow machines; that others are busy on it does not count.
+const DECODING_SLACK: u32 = 3;
 /// But no decoding is stopped before it took this long.
-const DECODING_LEAST: Duration = Duration::from_millis(100);
+const DECODING_LEAST: Duration = Duration::from_millis(20);
+
 /// Runs batches on one device.
 pub trait Executor {
     /// Reads that model of the worker, unless it is in memory. True: it was read now. One of a module without
@@ -341,7 +341,7 @@ impl Executor for DecodeExecutor {
         let pipeline = &self.pipelines[&worker];
         jobs.iter()
             .map(|job| {
-                let image = contained(|| decode_job(job, &pipeline.limits))?;
+                let image = contained(|| decode_job(job, pipeline))?;
                 Ok(vec![Value::Image(image)])
             })
             .collect()
@@ -363,12 +363,14 @@ fn contained<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failur
     })
 }
 
-/// Decodes a request's frame. It stops when the request has ended, or when decoding takes much longer than the header
-/// says. The bytes of the decoded picture are taken from the account before a byte is decoded.
-fn decode_job(job: &Job, limits: &Limits) -> Result<Arc<Image>, Failure> {
-    let picture = Picture::of(job.frame(), limits)?;
+/// Decodes a request's frame. It stops when the request has ended, or when decoding takes much longer than was computed.
+/// The bytes of the decoded picture are taken from the account before a byte is decoded.
+fn decode_job(job: &Job, pipeline: &Pipeline) -> Result<Arc<Image>, Failure> {
+    let picture = Picture::of(job.frame(), &pipeline.limits)?;
     let lease = job.holder().take(picture.bytes).map_err(Failure::Memory)?;
-    let give_up = processor_time() + picture.decoding * DECODING_SLACK + DECODING_LEAST;
+    let most = pipeline.decoding_max().max(DECODING_LEAST);
+    let give_up =
+        processor_time() + (picture.decoding * DECODING_SLACK).clamp(DECODING_LEAST, most);
     let mut stops = || job.has_ended() || processor_time() > give_up;
     match decode::decode(job.frame(), &picture, &mut stops) {
         Ok(rgb) => Ok(Arc::new(Image {
@@ -381,7 +383,7 @@ fn decode_job(job: &Job, limits: &Limits) -> Result<Arc<Image>, Failure> {
         })),
         Err(NotDecoded::Unreadable(text)) => Err(Failure::Module(text)),
         Err(NotDecoded::Stopped) => Err(Failure::Module(
-            "decoding the frame was stopped: its client left, or it took far longer than its header says".to_owned(),
+            "decoding the frame was stopped: its client left, or it took far longer than pictures of its size and length do".to_owned(),
         )),
     }
 }

@@ -208,3 +208,33 @@ pub(super) async fn costly(scene: &Scene) -> anyhow::Result<Outcome> {
     };
     beside_a_detector(scene, bad).await
 }
+
+pub(super) async fn blocks(scene: &Scene) -> anyhow::Result<Outcome> {
+    // As large as its size allows; a smaller picture would be refused by its header.
+    let picture = pictures::empty_blocks(2600, 1000, 15_000_000);
+    beside_traffic(scene, Bad::new(picture, 1.0)).await
+}
+
+/// What one client's pictures took refuses no other's for long.
+pub(super) async fn healing(scene: &Scene) -> anyhow::Result<Outcome> {
+    let folder = fresh_folder()?;
+    let file = pipelines::look(&folder, 20, "2s")?;
+    let server = Server::start(&scene.spillgate, &file, &[]).await?;
+    let large = Polite {
+        frame: pictures::grey(5600, 3750).into(),
+        rate: 2.0,
+    };
+    let alone = large.ask(server.address, scene.duration * 3).await?;
+    let bad = Bad::new(pictures::empty_blocks(140, 140, 60_000), 20.0);
+    let attack = tokio::spawn(bad.ask(server.address));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    attack.abort();
+    let beside = large.ask(server.address, scene.duration * 3).await?;
+    server.stop().await?;
+    std::fs::remove_dir_all(folder)?;
+    Ok(Outcome {
+        polite: Some((alone.good, beside.good)),
+        holds: Some(beside.answered == beside.asked),
+        ..Outcome::default()
+    })
+}

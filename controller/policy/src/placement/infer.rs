@@ -219,7 +219,7 @@ impl Placement {
                     self.lateness.note(at.since(sent.expected_end));
                 }
                 let estimator = &mut self.executions[sent.model.idx()][sent.at];
-                estimator.observe(took);
+                estimator.observe(now, took);
                 let takes = estimator.estimate() + self.recipe.kept_back;
                 self.longest = self.longest.max(takes);
                 self.doubt_other_sizes(sent.model, sent.at, took);

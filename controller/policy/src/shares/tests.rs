@@ -1,3 +1,4 @@
+mod phase;
 mod server;
 
 use std::time::Duration;

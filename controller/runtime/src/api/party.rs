@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use spillgate_controller_policy::cameras::CameraKey;
-use spillgate_controller_policy::clients::{RightsByKey, TokenShare};
+use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::shares::{Party, StreamKey};
 use spillgate_pipeline::clients::{ClientKey, Clients, ClientsBy, StreamsBy};
 
@@ -69,8 +69,8 @@ impl Shared {
         };
         // A token speaks for its holder only, not for clients behind the holder.
         let share = match token {
-            Some((key, share)) if key == client => share,
-            _ => TokenShare::default(),
+            Some((key, share)) if key == client => Some(share),
+            _ => None,
         };
         rights.party(client, StreamKey(stream), share)
     }
@@ -115,6 +115,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_controller_policy::clients::TokenShare;
     use spillgate_pipeline::clients::Rights;
 
     use super::*;

@@ -1,19 +1,22 @@
-//! Counts HTTP/2's small frames of data as they come in. They take far more memory than their content, and their number
-//! is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2 client. And it
-//! makes names of servers that gRPC sends for lists of them such that HTTP/2's parser takes them (`authority`).
+//! Counts HTTP/2's frames as they come in: small ones of data, which take far more memory than their content, and pings, each of which
+//! has to be answered. Their number is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2
+//! client. And it makes names of servers that gRPC sends for lists of them such that HTTP/2's parser takes them (`authority`).
 
 mod authority;
+mod pings;
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 use super::connection::SMALL_FRAME;
 use authority::HeaderBlocks;
+use pings::{Boundaries, Pings, too_many_pings};
 
 /// Length of HTTP/2's preface, and of the header of each of its frames.
 const PREFACE: usize = 24;
@@ -24,11 +27,21 @@ const DATA: u8 = 0;
 /// hold.
 const OTHER_MAX: usize = 16 << 10;
 
+/// The types of frames of headers and of pings.
+const HEADERS: u8 = 1;
+const PING: u8 = 6;
+/// The flag of a ping's answer.
+const ACK: u8 = 1;
 /// A connection's bytes.
 pub(crate) struct Metered<S> {
     inner: S,
     connection: Arc<Connection>,
     frames: FrameCounter,
+    /// Those that go out: an end may be said only between two of them.
+    sent: Boundaries,
+    pings: Pings,
+    /// What is left to be sent of the connection's end.
+    end: Option<Bytes>,
 }
 
 impl<S> Metered<S> {
@@ -37,7 +50,26 @@ impl<S> Metered<S> {
             inner,
             connection,
             frames: FrameCounter::default(),
+            sent: Boundaries::default(),
+            pings: Pings::new(),
+            end: None,
         }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Metered<S> {
+    /// Sends the rest of the connection's end.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        while let Some(end) = self.end.as_mut().filter(|end| !end.is_empty()) {
+            match ready!(Pin::new(&mut self.inner).poll_write(cx, end)) {
+                Ok(n @ 1..) => end.advance(n),
+                // The peer is gone.
+                _ => end.clear(),
+            }
+        }
+        // TLS keeps the last record until it is told to send it; what that says changes nothing.
+        let _ = ready!(Pin::new(&mut self.inner).poll_flush(cx));
+        Poll::Ready(io::Error::other("too many pings"))
     }
 }
 
@@ -49,6 +81,9 @@ struct FrameCounter {
     is_greeted: bool,
     header: [u8; HEADER],
     have: usize,
+    /// Frames of data and of headers, and pings, since this was last asked for.
+    calls: u64,
+    pings: u64,
     /// A frame other than data was longer than any client needs.
     is_absurd: bool,
     headers: HeaderBlocks,
@@ -61,6 +96,8 @@ impl Default for FrameCounter {
             is_greeted: false,
             header: [0; HEADER],
             have: 0,
+            calls: 0,
+            pings: 0,
             is_absurd: false,
             headers: HeaderBlocks::default(),
         }
@@ -101,6 +138,8 @@ impl FrameCounter {
     /// A frame begins, with this length, type and flags. Counts it if it is a small frame of data; empty ones do not count,
     /// since HTTP/2 drops them.
     fn begins(&mut self, [a, b, c, kind, flags]: [u8; 5]) -> u64 {
+        self.calls += u64::from(matches!(kind, DATA | HEADERS));
+        self.pings += u64::from(kind == PING && flags & ACK == 0);
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
         self.headers.begins(kind, flags, self.skip);
         self.is_absurd |= kind != DATA && self.skip > OTHER_MAX;
@@ -108,13 +147,16 @@ impl FrameCounter {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.end.is_some() {
+            return Poll::Ready(Err(ready!(this.poll_end(cx))));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
         let was_greeted = this.frames.is_greeted;
@@ -125,6 +167,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         if this.frames.is_absurd {
             let text = "a frame that is none of data is longer than 16 KiB";
             return Poll::Ready(Err(io::Error::other(text)));
+        }
+        let calls = std::mem::take(&mut this.frames.calls);
+        let pings = std::mem::take(&mut this.frames.pings);
+        if this.pings.came(calls, pings) {
+            tracing::info!(peer = %this.connection.peer(), "a connection is closed: too many pings");
+            // In the middle of a frame nothing else can be said.
+            this.end = Some(match this.sent.is_between() {
+                true => too_many_pings(),
+                false => Bytes::new(),
+            });
+            return Poll::Ready(Err(ready!(this.poll_end(cx))));
         }
         if n > 0
             && let Err(full) = this.connection.frames_came(n)
@@ -142,7 +195,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let n = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        self.sent.follow(&buf[..n]);
+        Poll::Ready(Ok(n))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -158,7 +213,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let n = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, bufs))?;
+        let mut left = n;
+        for buf in bufs {
+            let of_it = left.min(buf.len());
+            self.sent.follow(&buf[..of_it]);
+            left -= of_it;
+        }
+        Poll::Ready(Ok(n))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -169,6 +231,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_are_told_apart_by_type_and_flags() {
+        let mut counter = FrameCounter::default();
+        counter.count(&mut b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec());
+        for (kind, flags) in [(PING, 0), (PING, ACK), (DATA, 0), (4, 0)] {
+            counter.count(&mut [0, 0, 8, kind, flags, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        }
+        assert_eq!((counter.pings, counter.calls), (1, 1));
+    }
 
     #[test]
     fn small_frames_of_data_are_counted_however_the_bytes_are_cut() {

@@ -132,11 +132,7 @@ impl<T> Ahead<T> {
                     continue;
                 }
                 Ok(()) => (DropReason::Decoding, None),
-                Err(cause) => {
-                    let deadline = core.module_deadline(&next.request);
-                    core.doubt(now, next.request.variant, free_at, deadline);
-                    cause
-                }
+                Err(cause) => cause,
             };
             out.push(core.reject(now, next.request, next.payload, reason, estimate));
         }

@@ -9,7 +9,7 @@ use spillgate_pipeline::queue::Queue;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use super::decoding::DecodingShares;
+use super::decoding::Decoding;
 use super::loaded::Loaded;
 use super::{BrokerConfig, Member, Rejected};
 
@@ -56,7 +56,7 @@ pub(super) struct Core<T> {
     pub(super) shares_memory: bool,
     predictor: Predictor,
     /// At the source, where clients share the time for decoding.
-    decoding: DecodingShares,
+    decoding: Decoding,
 }
 
 impl<T> Core<T> {
@@ -70,7 +70,7 @@ impl<T> Core<T> {
             bound_batch: None,
             shares_memory: false,
             predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
-            decoding: DecodingShares::default(),
+            decoding: Decoding::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl<T> Core<T> {
     /// Expected execution time of a request in a batch of its own. At the source it is the time to decode its picture.
     pub(super) fn execution_alone(&self, request: &Request) -> Duration {
         if self.decodes(request) {
-            return self.predictor.expect(self.action(1), request.decoding());
+            return self.decoding.expect(request.client, request.decoding());
         }
         self.execution(request.variant, 1)
     }
@@ -175,41 +175,35 @@ impl<T> Core<T> {
         }
     }
 
-    /// Takes in how long a batch took that was expected to take `expected`. Our own policies learn the worker's pace
+    /// Takes in how long a batch took that was expected to take `expected`, of one request `alone` or of several. Our own policies learn the worker's pace
     /// from it; published policies trust the profile, as their authors do.
     pub(super) fn executed(
         &mut self,
         now: Timestamp,
         (variant, size): (VariantId, usize),
         expected: Duration,
+        alone: Option<&Request>,
         took: Duration,
     ) {
-        let profiled = match self.config.module {
-            // The time to decode a picture depends on the picture; no table by batch size has it.
-            ModuleId::SOURCE => self.pace().map_or(expected, |p| p.profiled(expected)),
-            _ => self.profiled(variant, size),
-        };
-        if self.config.recipe.learns_pace {
-            let action = self.action(size);
+        let learns = self.config.recipe.learns_pace;
+        // The time to decode a picture depends on the picture; no table by batch size has it.
+        if let Some(request) = alone.filter(|request| self.decodes(request)) {
+            self.decoding.charge(now, request.client, expected, took);
+            if learns {
+                self.decoding
+                    .learn(now, request.client, request.decoding(), took);
+            }
+        } else if learns {
+            let (action, profiled) = (self.action(size), self.profiled(variant, size));
             self.predictor.observe(now, action, profiled, took);
         }
     }
 
-    /// A request of that variant that was to start at `starts_at` is given up. If the device is idle and the request would be in time
-    /// by the profile, the measured pace alone is the reason, and a device that runs nothing measures no new pace. So
-    /// the pace moves a little towards the profile each time. Otherwise one slow batch could make a worker refuse
-    /// everything for good.
-    pub(super) fn doubt(
-        &mut self,
-        now: Timestamp,
-        variant: VariantId,
-        starts_at: Timestamp,
-        deadline: Timestamp,
-    ) {
-        let is_slow = self.pace().is_some_and(Pace::is_slow);
-        if is_slow && starts_at <= now && now + self.profiled(variant, 1) <= deadline {
-            self.predictor.doubt(self.action(1));
-        }
+    /// Time passed: what was learnt and is not confirmed fades.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        self.predictor.age(now);
+        self.loaded.age(now);
+        self.decoding.age(now);
     }
 
     /// The latest moment at which the request may leave this module.

@@ -239,8 +239,6 @@ fn drop_hopeless<T>(
         if starts_at + execution <= deadline {
             break;
         }
-        let variant = first.request.variant;
-        core.doubt(now, variant, starts_at, deadline);
         let Some(gone) = core.queue.pop_first() else {
             break;
         };

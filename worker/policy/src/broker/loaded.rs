@@ -11,6 +11,7 @@ use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::predict::{Cap, Estimator, EstimatorName};
+use spillgate_pipeline::time::Timestamp;
 
 /// Of so many requests in a row that their load makes late, one is tried.
 pub(super) const TRIED_ONE_IN: u32 = 8;
@@ -52,16 +53,21 @@ impl Loaded {
         }
     }
 
+    /// Time passed: what is not confirmed fades.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        self.load.age(now);
+    }
+
     /// A request was given up because of its load alone.
     pub(super) fn gave_up(&mut self) {
         self.given_up += 1;
     }
 
     /// A batch of that member ran, after a load of that length if there was one.
-    pub(super) fn ran(&mut self, member: MemberId, load: Option<Duration>) {
+    pub(super) fn ran(&mut self, now: Timestamp, member: MemberId, load: Option<Duration>) {
         self.members.insert(member);
         if let Some(took) = load {
-            self.load.observe(took);
+            self.load.observe(now, took);
             self.given_up = 0;
         }
     }

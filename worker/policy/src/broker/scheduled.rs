@@ -108,6 +108,11 @@ impl<T> Scheduled<T> {
         self.declined = false;
     }
 
+    /// Time passed: what was learnt and is not confirmed fades.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        self.scheduler.age(now);
+    }
+
     /// Moves requests from the queue to the scheduler while it has room. Where the module has several models, the scheduler gets those
     /// of one model at a time: of the one that it has, else of the one that the order puts first.
     pub(super) fn admit(&mut self, core: &mut Core<T>, now: Timestamp) {

@@ -47,6 +47,7 @@ impl<T> Device<T> {
             action,
             background: false,
             alone: Some(kept.application),
+            request: None,
             sampled: None,
             model: kept.model,
             execution,

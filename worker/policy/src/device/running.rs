@@ -18,6 +18,8 @@ pub(super) struct Running {
     pub(super) background: bool,
     /// Whose request it is, where there is but one.
     pub(super) alone: Option<Application>,
+    /// That request; `None` for a rerun.
+    pub(super) request: Option<Request>,
     /// The member to be kept for a rerun.
     pub(super) sampled: Option<Request>,
     /// The model that it is of.

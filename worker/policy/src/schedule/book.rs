@@ -214,6 +214,14 @@ impl Book {
         }
     }
 
+    /// Time passed: a slow pace that nothing confirms fades.
+    pub(crate) fn age(&mut self, now: Timestamp) {
+        if self.pace.age(now) {
+            self.time = self.shared.slowed(self.pace.factor());
+            self.version += 1;
+        }
+    }
+
     /// The expected times of members of these applications alone; zero where nothing is learnt from them.
     pub(crate) fn lengths(&mut self, members: impl Iterator<Item = Application>) -> Lengths {
         if self.sharing.is_none() {

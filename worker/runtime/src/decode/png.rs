@@ -1,6 +1,7 @@
 //! PNG, by the png crate, row by row.
 
-use std::io::Cursor;
+use std::cell::{Cell, RefCell};
+use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom};
 
 use ::png::{ColorType, DecodeOptions, Decoder, InterlaceInfo, Limits, Reader, Transformations};
 use spillgate_backend::picture::Picture;
@@ -10,6 +11,9 @@ use super::NotDecoded;
 /// Bytes that a decoder may hold beside the rows: palettes and the like.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Most bytes that are read before it is asked whether to go on: the costliest take about a millisecond.
+const READ_MOST: usize = 8 << 10;
+
 /// Decodes to RGB. Transparency is ignored: colours are as stored.
 pub(super) fn decode(
     data: &[u8],
@@ -17,12 +21,25 @@ pub(super) fn decode(
     interlaced: bool,
     stops: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<u8>, NotDecoded> {
-    let wrong = |e: ::png::DecodingError| format!("the frame is not a readable PNG: {e}");
+    let stopped = Cell::new(false);
+    let asked = RefCell::new(stops);
+    let stops = || {
+        stopped.set(stopped.get() || (asked.borrow_mut())());
+        stopped.get()
+    };
+    let wrong = |e: ::png::DecodingError| match stopped.get() {
+        true => NotDecoded::Stopped,
+        false => format!("the frame is not a readable PNG: {e}").into(),
+    };
     // Texts and colour profiles are compressed separately and not used here.
     let mut options = DecodeOptions::default();
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);
-    let mut decoder = Decoder::new_with_options(Cursor::new(data), options);
+    let reader = Stoppable {
+        inner: Cursor::new(data),
+        stops: &stops,
+    };
+    let mut decoder = Decoder::new_with_options(reader, options);
     let held = usize::try_from(picture.bytes).unwrap_or(usize::MAX);
     decoder.set_limits(Limits {
         bytes: held.saturating_add(CHUNK_BYTES),
@@ -36,7 +53,7 @@ pub(super) fn decode(
             .output_buffer_size()
             .ok_or("the frame is too large a PNG".to_owned())?;
         let mut rows = vec![0; size];
-        read_passes(&mut reader, &mut rows, stops)?;
+        read_passes(&mut reader, &mut rows, &stops, &wrong)?;
         append(&mut rgb, colour, &rows);
         return Ok(rgb);
     }
@@ -51,11 +68,11 @@ pub(super) fn decode(
 
 /// All passes of an interlaced picture.
 fn read_passes(
-    reader: &mut Reader<Cursor<&[u8]>>,
+    reader: &mut Reader<Stoppable>,
     rows: &mut [u8],
-    stops: &mut dyn FnMut() -> bool,
+    stops: &dyn Fn() -> bool,
+    wrong: &dyn Fn(::png::DecodingError) -> NotDecoded,
 ) -> Result<(), NotDecoded> {
-    let wrong = |e: ::png::DecodingError| format!("the frame is not a readable PNG: {e}");
     let (colour, depth) = reader.output_color_type();
     let bits = colour.samples() as u8 * depth as u8;
     let stride = reader.output_line_size(reader.info().width).unwrap_or(0);
@@ -68,6 +85,47 @@ fn read_passes(
         }
     }
     Ok(())
+}
+
+/// A reader that fails where it is told to stop.
+struct Stoppable<'a> {
+    inner: Cursor<&'a [u8]>,
+    stops: &'a dyn Fn() -> bool,
+}
+
+impl Stoppable<'_> {
+    fn goes_on(&self) -> io::Result<()> {
+        match (self.stops)() {
+            true => Err(io::Error::other("told to stop")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.goes_on()?;
+        let most = into.len().min(READ_MOST);
+        self.inner.read(&mut into[..most])
+    }
+}
+
+impl BufRead for Stoppable<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.goes_on()?;
+        let all = self.inner.fill_buf()?;
+        Ok(&all[..all.len().min(READ_MOST)])
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.inner.consume(n);
+    }
+}
+
+impl Seek for Stoppable<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.inner.seek(to)
+    }
 }
 
 fn append(rgb: &mut Vec<u8>, colour: ColorType, row: &[u8]) {

@@ -261,3 +261,111 @@ fn a_decoder_stops_in_the_middle() {
         assert_eq!(stopped, Err(NotDecoded::Stopped));
     }
 }
+
+/// A PNG whose data are deflate blocks that bring nothing, of about so many bytes: each has tables of its own.
+fn empty_blocks(width: u32, height: u32, bytes: usize) -> Vec<u8> {
+    // The header of a block with a code of two lengths, in which only the end of the block is used; then that end.
+    let mut block: Vec<bool> = Vec::new();
+    let mut put = |value: u32, bits: u32| block.extend((0..bits).map(|bit| value >> bit & 1 == 1));
+    put(0b100, 3);
+    // 257 literals and lengths, one distance, 18 lengths of codes for lengths: of 18 (zeros) and 1, a bit each.
+    put(0, 5);
+    put(0, 5);
+    put(14, 4);
+    for place in 0..18 {
+        put(u32::from(place == 2 || place == 17), 3);
+    }
+    // The first literal and the end have a bit each, and 255 others none; the distance has one.
+    put(0, 1);
+    put(1, 1);
+    put(138 - 11, 7);
+    put(1, 1);
+    put(117 - 11, 7);
+    put(0, 1);
+    put(0, 1);
+    put(1, 1);
+    let all = block
+        .iter()
+        .cycle()
+        .take(bytes * 8 / block.len() * block.len());
+    let bits: Vec<bool> = all.copied().collect();
+    let packed = bits.chunks(8).map(|byte| {
+        let bits = byte.iter().zip(0..);
+        bits.fold(0, |sum, (bit, at)| sum | u8::from(*bit) << at)
+    });
+    let mut data = vec![0x78, 0x01];
+    data.extend(packed);
+    let mut out = Vec::new();
+    let mut encoder = png_file::Encoder::new(&mut out, width, height);
+    encoder.set_color(png_file::ColorType::Rgb);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_chunk(png_file::chunk::IDAT, &data).unwrap();
+    drop(writer);
+    out
+}
+
+/// Blocks that bring nothing cost the decoder twenty times as much as their bytes do elsewhere.
+#[test]
+fn a_decoder_stops_also_where_no_row_comes_out() {
+    let limits = Limits {
+        pixels: 1 << 26,
+        ..limits()
+    };
+    let data = empty_blocks(400, 400, 900_000);
+    let asked = data.len() / (8 << 10);
+    let frame = frame(FrameFormat::Auto, data);
+    let picture = Picture::of(&frame, &limits).unwrap();
+    let mut looks = 0;
+    let mut whole = |most: usize| {
+        looks = 0;
+        let decoded = decode(&frame, &picture, &mut || {
+            looks += 1;
+            looks > most
+        });
+        (decoded, looks)
+    };
+    let (decoded, looks) = whole(usize::MAX);
+    assert!(
+        matches!(decoded, Err(NotDecoded::Unreadable(_))),
+        "{decoded:?}"
+    );
+    assert!(looks >= asked, "{looks} looks in {asked} times 8 KiB");
+    assert_eq!(whole(asked / 2), (Err(NotDecoded::Stopped), asked / 2 + 1));
+}
+
+#[test]
+fn pictures_of_more_data_or_parts_than_encoders_write_are_refused_by_name() {
+    let limits = Limits {
+        pixels: 1 << 26,
+        ..limits()
+    };
+    let said = |data: Vec<u8>| {
+        let picture = Picture::of(&frame(FrameFormat::Auto, data), &limits);
+        picture.map_or_else(|text| text, |picture| format!("{picture:?}"))
+    };
+    let bomb = said(empty_blocks(1, 1, 1 << 20));
+    assert!(bomb.contains("far more than any encoder writes"), "{bomb}");
+    // Chunks and segments without content.
+    let mut chunks = png(16, 16);
+    let end = chunks.len() - 12;
+    let empty = [0, 0, 0, 0, b't', b'E', b'X', b't', 0xaa, 0, 0, 0];
+    chunks.splice(end..end, empty.repeat(20_000));
+    assert!(said(chunks).contains("more than 16384 chunks"));
+    let mut segments = jpeg(16, 16);
+    segments.splice(2..2, [0xff, 0xe1, 0, 2].repeat(20_000));
+    assert!(said(segments).contains("more than 16384 segments"));
+}
+
+#[test]
+fn compressed_bytes_cost_time() {
+    let limits = Limits {
+        pixels: 1 << 26,
+        ..limits()
+    };
+    let of = |data| Picture::of(&frame(FrameFormat::Auto, data), &limits).unwrap();
+    let (few, many) = (
+        of(empty_blocks(400, 400, 1000)),
+        of(empty_blocks(400, 400, 900_000)),
+    );
+    assert!(many.decoding > few.decoding * 2, "{few:?} {many:?}");
+}

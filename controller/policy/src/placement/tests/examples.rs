@@ -375,7 +375,7 @@ fn a_model_whose_device_was_slow_for_a_while_runs_again() {
     let mut placement = Placement::new(PlacementName::Spillgate, config);
     let ms = Duration::from_millis;
     for size in &mut placement.executions[0] {
-        (0..10).for_each(|_| size.observe(ms(500)));
+        (0..10).for_each(|_| size.observe(Timestamp::ZERO, ms(500)));
     }
     let mut said = Vec::new();
     let mut ask = |at_ms: u64| {

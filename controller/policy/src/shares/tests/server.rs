@@ -19,6 +19,8 @@ pub(super) enum Sends {
     Evenly(f64),
     /// So many at once, so often a second.
     Bursts(u32, f64),
+    /// So many a second, exactly, from that part of a period on.
+    Exactly(f64, f64),
     /// So many a second at random, with a pause of a second after each second.
     Alternating(f64),
 }
@@ -37,6 +39,7 @@ pub(super) fn party(client: u64, stream: u64) -> Party {
         stream_weight: 1.0,
         class: 0,
         background: false,
+        may_be_stranger: false,
     }
 }
 
@@ -71,6 +74,9 @@ fn times(sends: Sends, until: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
             let mut time = |i| (i as f64 + phase + 0.1 * rng.random::<f64>()) / rate;
             (0..(until * rate) as usize).map(&mut time).collect()
         }
+        Sends::Exactly(rate, phase) => (0..(until * rate) as usize)
+            .map(|i| (i as f64 + phase) / rate)
+            .collect(),
         Sends::Bursts(n, rate) => {
             let time = |i: usize| ((i / n as usize) as f64 + phase) / rate;
             (0..(until * rate) as usize * n as usize)

@@ -109,7 +109,7 @@ fn run(broker: &mut Broker<u64>, steps: &[Step]) -> Left {
                 let members = batch.iter().map(|m| (m.payload, m.request.member.0));
                 left.batches.push(members.collect());
                 if let Some(first) = batch.first() {
-                    broker.ran(first.request.member, Some(Duration::from_millis(20)));
+                    broker.ran(now, first.request.member, Some(Duration::from_millis(20)));
                 }
             }
             Step::Expire => broker.expire(now, &mut out),
@@ -297,7 +297,7 @@ fn requests_of_other_members_are_served_while_a_scheduler_waits() {
 /// A broker of which member 0 is in memory, and where a load took 100 ms.
 fn warm_broker(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Broker<u64> {
     let mut broker = broker(policy, schedule, 2, true);
-    broker.ran(MemberId(0), Some(Duration::from_millis(100)));
+    broker.ran(at(0), MemberId(0), Some(Duration::from_millis(100)));
     broker
 }
 
@@ -348,7 +348,7 @@ fn a_batch_of_a_model_that_is_not_in_memory_is_expected_to_wait_for_its_load() {
         let batch = broker.take_batch(at(0), at(0), &mut out);
         assert_eq!(batch.load, Duration::from_millis(100), "{policy:?}");
         assert_eq!(batch.execution, Duration::from_millis(10), "{policy:?}");
-        broker.ran(MemberId(1), None);
+        broker.ran(at(0), MemberId(1), None);
         arrive(&mut broker, &[(2, 900, 1)], &mut out);
         broker.collect(at(0), at(0), &mut out);
         let batch = broker.take_batch(at(0), at(0), &mut out);

@@ -114,7 +114,7 @@ fn the_pace_of_one_variant_holds_for_all() {
     let ms = Duration::from_millis;
     for i in 0..40 {
         let expected = (broker.execution(VariantId(0), 2), Lengths::default());
-        broker.executed(at(i * MS), (VariantId(0), 2), expected, ms(20));
+        broker.executed(at(i * MS), (VariantId(0), 2), expected, None, ms(20));
     }
     let expected = broker.execution(VariantId(2), 1);
     let off = expected.abs_diff(ms(80));
