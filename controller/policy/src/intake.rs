@@ -12,8 +12,9 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::time::Timestamp;
 
-/// A place in the line is kept for so long: the next frame of a camera comes sooner, and a stream that sends no more keeps nobody waiting.
-const PLACE_KEPT: Duration = Duration::from_secs(2);
+/// A place in the line is kept for so long after its stream tried last: the next frame of a camera comes sooner, and a stream that sends no
+/// more keeps nobody waiting.
+const PLACE_KEPT: Duration = Duration::from_secs(5);
 /// Most streams in the line: as many as a client's calls on one connection. Further ones take turns by chance.
 const LINE_MAX: usize = 1024;
 
@@ -34,7 +35,7 @@ pub struct Room {
 struct Place {
     stream: StreamKey,
     bytes: u64,
-    since: Timestamp,
+    tried_at: Timestamp,
 }
 
 /// The messages of one client.
@@ -49,7 +50,7 @@ impl Intake {
     /// Whether a message of so many bytes, which has begun to come, is taken in.
     pub fn begins(&mut self, now: Timestamp, stream: StreamKey, bytes: u64, room: Room) -> bool {
         self.line
-            .retain(|place| now.since(place.since) < PLACE_KEPT);
+            .retain(|place| now.since(place.tried_at) < PLACE_KEPT);
         let own = self.line.iter().position(|place| place.stream == stream);
         let before = own.unwrap_or(self.line.len());
         let before = self.line.iter().take(before).map(|place| place.bytes);
@@ -64,12 +65,16 @@ impl Intake {
         }
         // A message that would not fit if the client held nothing else is not waited for.
         let fits_alone = bytes <= room.held.saturating_add(room.free);
-        if own.is_none() && fits_alone && self.line.len() < LINE_MAX {
-            self.line.push_back(Place {
-                stream,
-                bytes,
-                since: now,
-            });
+        let place = Place {
+            stream,
+            bytes,
+            tried_at: now,
+        };
+        match own {
+            Some(own) if fits_alone => self.line[own] = place,
+            Some(own) => drop(self.line.remove(own)),
+            None if fits_alone && self.line.len() < LINE_MAX => self.line.push_back(place),
+            None => {}
         }
         false
     }
@@ -168,11 +173,11 @@ mod tests {
         let full = Room { held: ALL, free: 0 };
         assert!(!intake.begins(at(0), (1, 2), ALL, full));
         assert!(!intake.begins(at(1), (1, 3), 1, empty), "2 has its turn");
-        assert!(!intake.begins(at(1999), (1, 3), 1, empty));
-        assert!(intake.begins(at(2001), (1, 3), 1, empty), "2 sends no more");
+        assert!(!intake.begins(at(4999), (1, 3), 1, empty));
+        assert!(intake.begins(at(5001), (1, 3), 1, empty), "2 sends no more");
         intake.leaves((1, 3));
-        assert!(!intake.begins(at(3000), (1, 4), ALL, full));
+        assert!(!intake.begins(at(6000), (1, 4), ALL, full));
         intake.leaves((1, 4));
-        assert!(intake.begins(at(3000), (1, 5), ALL, empty));
+        assert!(intake.begins(at(6000), (1, 5), ALL, empty));
     }
 }
