@@ -13,15 +13,15 @@ use crate::support::machine::Machine;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../modules/models/light.pt");
 /// What frames may take, on a busy machine.
-const SLO: &str = "5s";
-const CLIENTS: usize = 4;
+const SLO: &str = "10s";
+const CLIENTS: usize = 2;
 /// Restarts, where the variable `SPILLGATE_RESTARTS` asks for no other number.
 const RESTARTS: usize = 4;
 
 /// `spillgate stream` to both gateways, until it is told to end.
 fn stream(up: &Up, results: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_spillgate"))
-        .args(["stream", "scene:size=64x64", "--fps", "10", "--quiet"])
+        .args(["stream", "scene:size=64x64", "--fps", "4", "--quiet"])
         .args(["--server", &up.gateways.join(",")])
         .args(["--clients", &CLIENTS.to_string()])
         .args(["--results", "-"])
@@ -33,7 +33,7 @@ fn stream(up: &Up, results: &Path) -> Child {
 /// `spillgate bench` to both gateways, until it is told to end.
 fn bench(up: &Up) -> Child {
     Command::new(env!("CARGO_BIN_EXE_spillgate"))
-        .args(["bench", "--json", "-", "--rate", "5", "--duration", "60m"])
+        .args(["bench", "--json", "-", "--rate", "2", "--duration", "60m"])
         .args(["--connections", "4", "--server", &up.gateways.join(",")])
         .stdout(Stdio::piped())
         .spawn()
@@ -58,6 +58,7 @@ fn restarts(name: &str, n: usize) {
     let pipeline = format!(
         "name: pictures
 slo: {SLO}
+policy: {{ drop: none }}
 modules:
   light: {{ op: classifier, model: {MODEL}, inputs: {{ image: $source.frame }}, device: emulated, batch: {{ max: 1 }}, queue: 1024 }}
 outputs: {{ light: $light.labels }}
@@ -75,7 +76,7 @@ outputs: {{ light: $light.labels }}
     let results = up.folder.join("results.jsonl");
     let mut client = stream(&up, &results);
     let mut calls = bench(&up);
-    until_answered(&results, 20 * CLIENTS);
+    until_answered(&results, 10 * CLIENTS);
     for i in 0..n {
         let gateway = format!("gateway-{}", i % 2);
         send(up.pid(&gateway), Signal::SIGTERM);
