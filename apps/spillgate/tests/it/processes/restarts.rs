@@ -1,7 +1,7 @@
 //! Gateways that are restarted one after the other while clients stream: no frame is lost.
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
