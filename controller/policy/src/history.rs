@@ -1,6 +1,9 @@
 //! Which clients have history: so many of their requests were answered. Those without one share one place of the fair shares
 //! ([`ClientKey::STRANGERS`]), each as a stream of it. So addresses that come, ask and leave take together no more than one client
-//! where known clients want the rest. What known clients leave is theirs, so a first client alone notices nothing.
+//! where known clients want the rest. What known clients leave is theirs. The first client of all has a place of its own at once, so alone
+//! it notices nothing.
+
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -13,6 +16,9 @@ use crate::sweep::Sweep;
 /// Answers that make a history: a client that waits for that many is there to use them.
 pub(crate) const ANSWERS: u8 = 3;
 
+/// The first client keeps its place so long after it asked last.
+const FIRST_KEPT: Duration = Duration::from_secs(5);
+
 /// A client of which requests were answered.
 struct Seen {
     answers: u8,
@@ -23,6 +29,8 @@ struct Seen {
 #[derive(Default)]
 pub(crate) struct History {
     clients: IndexMap<ClientKey, Seen, FxBuildHasher>,
+    /// The client that came when there was no other, and when it asked last.
+    first: Option<(ClientKey, Timestamp)>,
     sweep: Sweep,
 }
 
@@ -37,12 +45,29 @@ impl History {
             seen.at = now;
             return (*party, None);
         }
+        if self.is_first(now, party.client) {
+            return (*party, Some(party.client));
+        }
         let together = Party {
             client: ClientKey::STRANGERS,
             stream: StreamKey(party.client.0),
             ..*party
         };
         (together, Some(party.client))
+    }
+
+    /// Whether the client came when there was no other, and still asks.
+    fn is_first(&mut self, now: Timestamp, client: ClientKey) -> bool {
+        let is_taken = |at| now.since(at) < FIRST_KEPT;
+        let is_it = match self.first {
+            Some((first, _)) if first == client => true,
+            Some((_, at)) if is_taken(at) => false,
+            _ => self.clients.is_empty(),
+        };
+        if is_it {
+            self.first = Some((client, now));
+        }
+        is_it
     }
 
     /// A request of a client without history was answered.
@@ -66,8 +91,6 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn party(client: u64) -> Party {
@@ -82,6 +105,11 @@ mod tests {
     fn a_client_is_a_stranger_until_some_of_its_requests_were_answered() {
         let mut history = History::default();
         let now = Timestamp::ZERO;
+        assert_eq!(
+            history.party(now, &party(6)),
+            (party(6), Some(ClientKey(6))),
+            "it is alone"
+        );
         let (first, itself) = history.party(now, &party(7));
         assert_eq!(
             (first.client, first.stream),
@@ -94,6 +122,11 @@ mod tests {
         }
         assert_eq!(history.party(now, &party(7)), (party(7), None));
         assert_eq!(history.party(now, &party(8)).1, Some(ClientKey(8)));
+        assert_eq!(
+            history.party(now, &party(6)).0,
+            party(6),
+            "it keeps its place"
+        );
         let named = Party {
             may_be_stranger: false,
             ..party(9)
