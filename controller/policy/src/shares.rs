@@ -6,7 +6,7 @@
 //! - *Clocks* (`clock.rs`) keep account of how far each client is behind its share (credit) or ahead of it (debt).
 //! - The gate keeps a few tokens, the *reserve* (`reserve.rs`). A request must leave more of it the deeper its client is in
 //!   debt. A request of a client with credit must leave nothing.
-//! - Where workers serve higher ranks first, the gate lends a few tokens to clients with credit when it is empty.
+//! - To a client with credit the gate lends the rest of a token; where workers serve higher ranks first, it lends a few.
 //! - *Classes* (`class.rs`) have a gate each, which lower classes do not touch.
 //!
 //! Source: max-min fairness by the virtual time of generalized processor sharing (Parekh and Gallager, IEEE/ACM ToN 1993)
@@ -47,8 +47,11 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 const DEBT_AIM: f64 = 0.75;
 /// How much faster or slower than tokens the clocks run, at most, to hold debts there.
 const TRIM_MAX: f64 = 0.2;
-/// Tokens that the gate lends at most, as a part of those that it holds.
+/// Tokens that the gate lends at most where higher ranks are served first, as a part of those that it holds.
 const LENT_PART: f64 = 0.5;
+/// Tokens that the gate lends at most elsewhere: the request takes the last place in line and still waits for the depth of
+/// the gate at most.
+const LENT_IN_LINE: f64 = 1.0;
 /// How much the last request counts in the average cost.
 const COST_PART: f64 = 1.0 / 256.0;
 
@@ -264,7 +267,8 @@ impl Shares {
         class.offered(client, cost);
         let debts = class.debts(client, stream);
         let kept = self.kept(of, debts);
-        let lent = self.lent(of, debts, kept);
+        let is_within = kept <= 0.0 && self.classes[of].is_within(debts);
+        let lent = self.lent(of, is_within);
         let class = &mut self.classes[of];
         if class.gate.tokens() < 1.0 + kept - lent {
             return Err(match debts.is_streams() {
@@ -292,7 +296,7 @@ impl Shares {
             client,
             stream,
             class: of as u8,
-            is_within: kept <= 0.0,
+            is_within,
             cost,
             stranger: None,
         })
@@ -361,28 +365,31 @@ impl Shares {
         (self.reserve.tokens() * part).min(self.unused.most() - 1.0)
     }
 
-    /// Tokens that the gate lends to a request of a client with credit that must leave none: the request overtakes others that
-    /// wait.
-    fn lent(&self, of: usize, debts: Debts, kept: f64) -> f64 {
-        let is_within = debts.part() <= 0.0 && kept <= 0.0;
-        match self.overtakes && is_within && self.classes[of].is_shared() {
-            true => LENT_PART * self.unused.most(),
-            false => 0.0,
+    /// Tokens that the gate lends to a request within its share: the request overtakes others that wait, or waits in line.
+    fn lent(&self, of: usize, is_within: bool) -> f64 {
+        match (is_within && self.classes[of].is_shared(), self.overtakes) {
+            (false, _) => 0.0,
+            (true, false) => LENT_IN_LINE,
+            (true, true) => LENT_PART * self.unused.most(),
         }
     }
 
     /// Adds the tokens of the time that has passed and hands them out. The clocks are trimmed so that the gate stands
-    /// where requests of clients at [`DEBT_AIM`] pass: without this, debts would drift with the credits of newcomers.
+    /// where requests of clients at [`DEBT_AIM`] pass: without this, debts would drift with the credits of newcomers. Where
+    /// it stands is the mean of what the last request left and what this one would leave. Streams that send in step find
+    /// the gate full each time; by what they find alone, they would take it all.
     fn advance(&mut self, now: Timestamp) {
         let passed = now.since(self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);
         let aim = DEBT_AIM * self.reserve.tokens();
         for (of, class) in self.classes.iter_mut().enumerate() {
+            let left = class.gate.tokens();
             let lost = class.gate.refill(now);
             if of == 0 {
                 self.reserve.on_time(now, lost);
             }
-            let off = (class.gate.tokens() - 1.0 - aim) / aim.max(1.0);
+            let stands = (left + class.gate.tokens() - 1.0) / 2.0;
+            let off = (stands - aim) / aim.max(1.0);
             let trim = 1.0 + TRIM_MAX * off.clamp(-1.0, 1.0);
             class.forget_lent(LENT_PART * passed * class.gate.rate());
             class.advance(passed * class.gate.rate() * trim * self.cost);

@@ -183,6 +183,15 @@ impl Class {
         self.clients.len() > 1 || self.clients.first().is_some_and(has_streams)
     }
 
+    /// Whether a request is within its client's share. Where there is one client, its streams' shares count: the credit of
+    /// a stream is none before other clients.
+    pub(super) fn is_within(&self, debts: Debts) -> bool {
+        match self.clients.len() {
+            1 => !self.is_shared() || debts.part() <= 0.0,
+            _ => debts.client <= 0.0,
+        }
+    }
+
     /// A client asks for tokens.
     pub(super) fn offered(&mut self, client: ClientKey, cost: f64) {
         self.clients[&client].offered += cost;

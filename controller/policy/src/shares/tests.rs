@@ -98,7 +98,7 @@ fn bursts_cost_their_sender() {
 }
 
 /// Tokens that are kept for neighbours are lost when their client pauses. The price of the reserve bounds this, and with
-/// it the reserve: neighbours get more than without shares, but not all that they get alone.
+/// it the reserve: neighbours get more than without shares, but not always all that they get alone.
 #[test]
 fn a_client_that_alternates_gets_less_than_without_shares() {
     let sources = [
@@ -106,7 +106,7 @@ fn a_client_that_alternates_gets_less_than_without_shares() {
         source(2, 1, Sends::Alternating(200.0)),
     ];
     let (polite, total, _) = worst("10/s beside 200/s every other second", &sources, 1, 0.2);
-    assert!(polite >= 0.7 && total >= 0.99);
+    assert!(polite >= 0.9 && total >= 0.99);
     for seed in 0..SEEDS {
         let Run { without, with, .. } = run(&sources, 0.2, SECONDS, seed);
         assert!(with[0] > 1.1 * without[0] && with[1] < without[1]);
@@ -213,8 +213,8 @@ fn memory_is_bounded_and_the_idle_are_forgotten() {
     assert_eq!(shares.known(), (1, 1));
 }
 
-/// Where workers serve higher ranks first, the gate lends to a client with credit. It gets back what it lent when a request
-/// that was overtaken is dropped.
+/// The gate lends to a client with credit: one token, or half of the gate where workers serve higher ranks first. It gets
+/// back what it lent when a request that was overtaken is dropped.
 #[test]
 fn a_client_with_credit_gets_a_token_of_an_empty_gate() {
     for overtakes in [false, true] {
@@ -225,13 +225,32 @@ fn a_client_with_credit_gets_a_token_of_an_empty_gate() {
             .collect();
         assert_eq!(greedy.len(), 10, "it was alone");
         let polite = shares.pass(at(0.0), &party(2, 1), 1.0);
-        assert_eq!(polite.is_ok(), overtakes);
+        assert!(polite.is_ok());
         let lent = (0..20).filter(|_| shares.pass(at(0.0), &party(3, 1), 1.0).is_ok());
         assert_eq!(lent.count(), if overtakes { 4 } else { 0 });
         let more = |shares: &mut Shares| shares.pass(at(0.0), &party(4, 1), 1.0).is_ok();
-        assert!(!more(&mut shares), "half of the gate is lent");
+        assert!(!more(&mut shares), "all that it lends is lent");
         shares.overtaken(&greedy[0]);
-        assert_eq!([0; 2].map(|_| more(&mut shares)), [overtakes, false]);
+        assert_eq!([0; 2].map(|_| more(&mut shares)), [true, false]);
+    }
+}
+
+/// A client in debt opens one more stream: it may get ahead of its siblings, but not of other clients.
+#[test]
+fn the_credit_of_a_stream_counts_for_nothing_before_other_clients() {
+    for overtakes in [false, true] {
+        let gate = Shares::new(CAPACITY, Duration::from_millis(200));
+        let mut shares = gate.overtaking(overtakes);
+        shares.pass(at(0.0), &party(2, 1), 1.0).unwrap();
+        let pass = |shares: &mut Shares, stream| shares.pass(at(0.0), &party(1, stream), 1.0).ok();
+        assert!((0..20).filter_map(|_| pass(&mut shares, 1)).count() < 9);
+        let ranks: Vec<u8> = (0..20)
+            .filter_map(|_| pass(&mut shares, 2))
+            .map(|ticket| ticket.rank())
+            .collect();
+        assert_eq!(ranks, [0, 0], "the gate held two tokens, and lends none");
+        let polite = shares.pass(at(0.0), &party(3, 1), 1.0).unwrap();
+        assert_eq!(polite.rank(), 1);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A server of 50 requests a second behind a gate, and clients that send to it.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
@@ -128,6 +129,60 @@ pub(super) fn serve(
     good
 }
 
+/// A request that waits at the server, in the order of arrival.
+struct Waiting {
+    came_at: f64,
+    source: usize,
+    ticket: Ticket,
+}
+
+/// Good answers by source where the server takes requests of a higher rank first when not all can be in time, and drops
+/// those that cannot. The gate hears of these.
+fn serve_by_rank(
+    offers: &[(f64, usize)],
+    sources: &[Source],
+    depth: f64,
+    shares: &mut Shares,
+) -> Vec<f64> {
+    let service = 1.0 / CAPACITY;
+    let mut good = vec![0.0; sources.len()];
+    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut free_at = 0.0f64;
+    let latest = |w: &Waiting| w.came_at + depth + 1e-9;
+    let end = (f64::INFINITY, usize::MAX);
+    for &(t, idx) in offers.iter().chain([&end]) {
+        while free_at < t && !waiting.is_empty() {
+            let next = (0..waiting.len()).max_by_key(|&i| (waiting[i].ticket.rank(), Reverse(i)));
+            let in_time = |(i, w)| free_at + i as f64 * service <= latest(w);
+            let all = waiting.iter().enumerate().all(in_time);
+            let taken = waiting.remove(next.filter(|_| !all).unwrap_or(0));
+            let begins = free_at.max(taken.came_at);
+            if begins <= latest(&taken) {
+                free_at = begins + service;
+                good[taken.source] += 1.0;
+            } else {
+                shares.overtaken(&taken.ticket);
+            }
+        }
+        let Some(source) = sources.get(idx) else {
+            break;
+        };
+        free_at = if waiting.is_empty() {
+            free_at.max(t)
+        } else {
+            free_at
+        };
+        if let Ok(ticket) = shares.pass(at(t), &source.party, 1.0) {
+            waiting.push(Waiting {
+                came_at: t,
+                source: idx,
+                ticket,
+            });
+        }
+    }
+    good
+}
+
 /// What the same requests get.
 pub(super) struct Run {
     /// Each source as if alone.
@@ -139,6 +194,29 @@ pub(super) struct Run {
 }
 
 pub(super) fn run(sources: &[Source], depth: f64, until: f64, seed: u64) -> Run {
+    let serve_all = |all: &[(f64, usize)], shares: &mut Shares| {
+        serve(all, sources.len(), depth, |now, idx| {
+            shares.pass(now, &sources[idx].party, 1.0).is_ok()
+        })
+    };
+    run_with(sources, depth, until, seed, serve_all)
+}
+
+/// The same where the server takes higher ranks first.
+pub(super) fn run_by_rank(sources: &[Source], depth: f64, until: f64, seed: u64) -> Run {
+    run_with(sources, depth, until, seed, |all, shares| {
+        *shares = shares.clone().overtaking(true);
+        serve_by_rank(all, sources, depth, shares)
+    })
+}
+
+fn run_with(
+    sources: &[Source],
+    depth: f64,
+    until: f64,
+    seed: u64,
+    serve_all: impl Fn(&[(f64, usize)], &mut Shares) -> Vec<f64>,
+) -> Run {
     let all = offers(sources, until, seed);
     let span = Duration::from_secs_f64(depth);
     let gate = |offers: &[(f64, usize)]| {
@@ -153,9 +231,7 @@ pub(super) fn run(sources: &[Source], depth: f64, until: f64, seed: u64) -> Run 
     Run {
         alone: (0..sources.len()).map(alone).collect(),
         without: gate(&all),
-        with: serve(&all, sources.len(), depth, |now, idx| {
-            shares.pass(now, &sources[idx].party, 1.0).is_ok()
-        }),
+        with: serve_all(&all, &mut shares),
     }
 }
 
