@@ -261,7 +261,7 @@ mod tests {
     fn weights_are_those_of_the_files() {
         let folder = tree(&[("a.pt", "123"), ("b.pt", "12345"), ("f/c.pt", "1234567")]);
         let text = "{ name: p, slo: 1s, modules: { \
-                    a: { op: classifier, variants: [{ model: b.pt, input: 32 }, { model: a.pt, input: 64 }], inputs: { image: \
+                    a: { op: classifier, variants: [{ model: a.pt, input: 32 }, { model: b.pt, input: 64 }], inputs: { image: \
                     $source.frame }, device: cpu, batch: { max: 2 } }, \
                     b: { op: classifier, variants: [{ model: b.pt, input: 32 }], inputs: { image: $source.frame }, device: cpu, \
                     batch: { max: 1 } }, \
