@@ -31,9 +31,9 @@ pub use build::{EXAMPLE_OBJECTS, build_operator, serving_operator, warm_up};
 
 /// Decoding is stopped after this many times the processor time that was computed from the picture's bytes, or after the pipeline's bound
 /// for a picture (`limits.decoding`) if that is less. The factor allows for slow machines; that others are busy on it does not count.
-const DECODING_SLACK: u32 = 3;
+const DECODING_SLACK: u32 = 8;
 /// But no decoding is stopped before it took this long.
-const DECODING_LEAST: Duration = Duration::from_millis(20);
+const DECODING_LEAST: Duration = Duration::from_millis(50);
 
 /// Runs batches on one device.
 pub trait Executor {
