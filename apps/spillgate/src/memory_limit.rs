@@ -168,7 +168,7 @@ fn weights(module: &Module) -> Vec<(&str, bool)> {
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 MiB".to_owned(),
-        ..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        1..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
         _ => format!("{} MiB", bytes.div_ceil(1 << 20)),
     }
 }
