@@ -122,11 +122,6 @@ pub(crate) const ATTACKS: &[Attack] = &[
         models::files
     ),
     attack!(
-        "reloads",
-        "300 reloads that each change the pipeline",
-        models::reloads
-    ),
-    attack!(
         "keys",
         "12 frames of 14 MB that name two million models each",
         memory::keys

@@ -92,25 +92,6 @@ impl Server {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Has it read its files again for the `n`-th time, and waits until it serves them.
-    pub(crate) async fn reload(&self, n: usize) -> anyhow::Result<()> {
-        kill(self.pid(), Signal::SIGHUP)?;
-        let give_up = Instant::now() + START_LIMIT;
-        while self.log().matches("pipelines reloaded").count() < n {
-            if Instant::now() > give_up {
-                bail!("it does not reload: {}", self.log());
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(())
-    }
-
-    /// Resident memory in MB once what was served before has ended and was given back.
-    pub(crate) async fn settled(&self) -> f64 {
-        tokio::time::sleep(AFTER / 2).await;
-        self.memory()
-    }
-
     /// Whether it still runs.
     pub(crate) fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

@@ -8,7 +8,7 @@ use zip::write::{FileOptions, ZipWriter};
 use zip::{CompressionMethod, ZipArchive};
 
 use super::Scene;
-use crate::report::{Memory, Outcome};
+use crate::report::Outcome;
 use crate::server::{Server, fresh_folder};
 
 /// What the forward pass of the shipped classifier begins with.
@@ -74,53 +74,6 @@ pub(super) async fn files(scene: &Scene) -> anyhow::Result<Outcome> {
     std::fs::remove_dir_all(folder)?;
     Ok(Outcome {
         holds: Some(holds),
-        ..Outcome::default()
-    })
-}
-
-/// Reloads that each change the pipeline. The first ones fill caches; after them memory stays as it is.
-pub(super) async fn reloads(scene: &Scene) -> anyhow::Result<Outcome> {
-    const FIRST: usize = 100;
-    const ALL: usize = 300;
-    /// Growth that is allowed after the first ones, in MB.
-    const GROWTH: f64 = 10.0;
-    let models = scene.pipelines.join("../modules/models");
-    let folder = fresh_folder()?;
-    for name in ["light.pt", "light.labels"] {
-        std::fs::copy(models.join(name), folder.join(name))?;
-    }
-    let pipeline = folder.join("p.yaml");
-    let write = |n: usize| {
-        let slo = 1000 + n % 7;
-        let text = format!(
-            "name: p\nslo: {slo}ms\nmodules:\n  light:\n    op: classifier\n    variants: [{{ model: light.pt, input: 64 }}]\n    \
-             inputs: {{ image: $source.frame }}\n    batch: {{ max: 2 }}\noutputs: {{ light: $light.labels }}\n"
-        );
-        std::fs::write(&pipeline, text)
-    };
-    write(0)?;
-    let server = Server::start(&scene.spillgate, &pipeline, &[]).await?;
-    let (mut idle, mut most) = (0.0, 0.0f64);
-    for n in 1..=ALL {
-        write(n)?;
-        server.reload(n).await?;
-        most = most.max(server.memory());
-        if n == FIRST {
-            idle = server.settled().await;
-        }
-    }
-    let after = server.settled().await;
-    server.stop().await?;
-    std::fs::remove_dir_all(folder)?;
-    let memory = Memory {
-        idle,
-        most,
-        after,
-        budget: 256.0,
-    };
-    Ok(Outcome {
-        memory: Some(memory),
-        holds: Some(after - idle < GROWTH),
         ..Outcome::default()
     })
 }
