@@ -1,5 +1,5 @@
-//! The video client of Spillgate, and its load generator. The `spillgate` binary calls [`stream::run`] and
-//! [`bench::run`]; everything else here serves those two.
+//! The video client of Spillgate, and its load generator. The `spillgate` binary calls [`stream::run_until`] and
+//! [`bench::run_until`]; everything else here serves those two.
 //!
 //! | module | has |
 //! |---|---|
