@@ -222,7 +222,7 @@ pub struct Limits {
     pub pixels: u64,
     /// Most bytes of a frame as sent.
     pub frame_bytes: usize,
-    /// Most time that decoding a frame may take, as computed from its header; `None`: half of the SLO.
+    /// Most time that decoding a frame may take, as computed from its bytes, and after which it is stopped; `None`: half of the SLO.
     pub decoding: Option<Duration>,
     /// Most objects of one frame for a module that works on objects. The objects with the lowest scores are left out
     /// and counted.

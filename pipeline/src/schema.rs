@@ -207,7 +207,7 @@ fn limits() -> Value {
                 d.frame_bytes as u64,
             ),
             "decoding": {
-                "description": "Most time that decoding a frame may take, as its header shows it: half of the SLO unless said otherwise.",
+                "description": "Most time that decoding a frame may take, as computed from its bytes and as it runs: half of the SLO unless said otherwise.",
                 "$ref": "#/$defs/duration",
             },
             "objects": bound(
