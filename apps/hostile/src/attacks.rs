@@ -3,6 +3,7 @@
 mod edge;
 mod memory;
 mod models;
+mod phase;
 mod places;
 mod sources;
 
@@ -152,9 +153,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
         sources::leavers
     ),
     attack!(
+        "phase",
+        "4, 40 and 100 streams of one address that send in step, ten times a second",
+        phase::phase
+    ),
+    attack!(
         "ping-flood",
         "a connection of 100,000 pings and nothing else",
         sources::ping_flood
+    ),
+    attack!(
+        "settings-flood",
+        "a connection of 100,000 frames of settings and nothing else",
+        sources::settings_flood
     ),
     attack!(
         "pings",
@@ -162,11 +173,21 @@ pub(crate) const ATTACKS: &[Attack] = &[
         edge::pings
     ),
     attack!(
+        "descriptors",
+        "the same, at a server that may open 1,024 descriptors",
+        edge::descriptors
+    ),
+    attack!(
         "admin",
         "32 silent connections to the admin port",
         edge::admin
     ),
     attack!("names", "pipelines with names of 10 MB", edge::names),
+    attack!(
+        "near-names",
+        "300 requests a second for a model whose name is nearly that of 12,000 models",
+        places::near_names
+    ),
     attack!(
         "nonsense",
         "connections that bring frames of HTTP/2 by chance",

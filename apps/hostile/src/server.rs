@@ -35,10 +35,27 @@ impl Server {
         pipeline: &Path,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
+        Server::launch(Command::new(spillgate), pipeline, flags).await
+    }
+
+    /// The same with so many descriptors.
+    pub(crate) async fn start_with(
+        descriptors: u64,
+        spillgate: &Path,
+        pipeline: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut shell = Command::new("sh");
+        let script = "ulimit -n \"$0\" && exec \"$@\"";
+        shell.args(["-c", script, &descriptors.to_string()]);
+        shell.arg(spillgate);
+        Server::launch(shell, pipeline, &[]).await
+    }
+
+    async fn launch(mut program: Command, pipeline: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = fresh_folder()?;
         let port_file = folder.join("port");
         let log = std::fs::File::create(folder.join("log"))?;
-        let child = Command::new(spillgate)
+        let child = program
             .arg("serve")
             .arg(pipeline)
             .args([
@@ -54,7 +71,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot start {}", spillgate.display()))?;
+            .with_context(|| format!("cannot start {}", program.get_program().display()))?;
         let mut server = Server {
             child,
             folder,

@@ -104,7 +104,16 @@ fn report(
     .unwrap()
 }
 
-/// Ordinary clients beside a greedy one without an SLO lose at most half a point of what they get alone, and devices are busy.
+/// What ordinary clients may lose beside a greedy one without an SLO, of what they get alone: half a point. Several gateways, which learn of
+/// each other's requests late, lose half a point on average, and up to one by chance.
+fn may_lose(gateways: usize) -> f64 {
+    match gateways {
+        1 => 0.005,
+        _ => 0.01,
+    }
+}
+
+/// Ordinary clients lose no more than they may, and devices are busy.
 fn check(shape: &Shape, policy: DropPolicyName, gateways: usize, load: f64) {
     let alone = report(shape, policy, gateways, load, false);
     let beside = report(shape, policy, gateways, load, true);
@@ -120,7 +129,8 @@ fn check(shape: &Shape, policy: DropPolicyName, gateways: usize, load: f64) {
     );
     println!("{said}");
     assert_eq!(alone.requests, beside.requests, "{said}");
-    assert!(beside.finish_rate > alone.finish_rate - 0.005, "{said}");
+    let least = alone.finish_rate - may_lose(gateways);
+    assert!(beside.finish_rate > least, "{said}");
     assert!(beside.utilisation + background.utilisation > 0.95, "{said}");
     let nightly = beside.clients.last().unwrap();
     assert_eq!(nightly.good, background.completed, "{said}");

@@ -32,7 +32,18 @@ async fn two_stages(scene: &Scene) -> anyhow::Result<Server> {
 }
 
 pub(super) async fn pings(scene: &Scene) -> anyhow::Result<Outcome> {
-    let server = two_stages(scene).await?;
+    crowded(scene, two_stages(scene).await?).await
+}
+
+pub(super) async fn descriptors(scene: &Scene) -> anyhow::Result<Outcome> {
+    let file = scene.pipelines.join("two_stage.yaml");
+    let server = Server::start_with(1024, &scene.spillgate, &file).await?;
+    polite().ask(server.address, Duration::from_secs(2)).await?;
+    crowded(scene, server).await
+}
+
+/// More connections than a server has places for, and more coming.
+async fn crowded(scene: &Scene, server: Server) -> anyhow::Result<Outcome> {
     let alone = polite().ask(server.address, scene.duration).await?;
     let mut silent = Vec::new();
     for _ in 0..1100 {

@@ -215,6 +215,22 @@ pub(super) async fn blocks(scene: &Scene) -> anyhow::Result<Outcome> {
     beside_traffic(scene, Bad::new(picture, 1.0)).await
 }
 
+/// Refusals are no work that others wait for.
+pub(super) async fn near_names(scene: &Scene) -> anyhow::Result<Outcome> {
+    let folder = fresh_folder()?;
+    let polite = Polite {
+        frame: pictures::honest(320, 240).into(),
+        rate: 30.0,
+    };
+    let file = pipelines::family(&folder, 20, 12_000)?;
+    let mut bad = Bad::new(polite.frame.clone(), 300.0);
+    let wrong = format!("{:048}near", 0);
+    bad.frame.models.insert("look".to_owned(), wrong);
+    let outcome = beside(scene, &file, polite, bad).await;
+    std::fs::remove_dir_all(folder)?;
+    outcome
+}
+
 /// What one client's pictures took refuses no other's for long.
 pub(super) async fn healing(scene: &Scene) -> anyhow::Result<Outcome> {
     let folder = fresh_folder()?;

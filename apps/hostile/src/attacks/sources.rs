@@ -24,7 +24,7 @@ const STAYS: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A module of 20 ms for each request, and a client that sends less than half of what it serves.
-async fn server(scene: &Scene, folder: &Path) -> anyhow::Result<(Server, Polite)> {
+pub(super) async fn server(scene: &Scene, folder: &Path) -> anyhow::Result<(Server, Polite)> {
     let file = pipelines::echo(folder, 20, "200ms", "{ in_flight: 256 }")?;
     let server = Server::start(&scene.spillgate, &file, &[]).await?;
     let polite = Polite {
@@ -82,8 +82,21 @@ pub(super) async fn leavers(scene: &Scene) -> anyhow::Result<Outcome> {
     })
 }
 
-/// A connection that sends nothing but pings hears why it is closed.
 pub(super) async fn ping_flood(scene: &Scene) -> anyhow::Result<Outcome> {
+    flood(
+        scene,
+        &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8],
+        b"too_many_pings",
+    )
+    .await
+}
+
+pub(super) async fn settings_flood(scene: &Scene) -> anyhow::Result<Outcome> {
+    flood(scene, &[0, 0, 0, 4, 0, 0, 0, 0, 0], b"too_many_settings").await
+}
+
+/// A connection that sends nothing but this frame hears why it is closed.
+async fn flood(scene: &Scene, frame: &[u8], why: &[u8]) -> anyhow::Result<Outcome> {
     let folder = fresh_folder()?;
     let (server, polite) = server(scene, &folder).await?;
     let alone = polite.ask(server.address, scene.duration).await?;
@@ -92,8 +105,7 @@ pub(super) async fn ping_flood(scene: &Scene) -> anyhow::Result<Outcome> {
         let mut stream = TcpStream::connect(server.address).await?;
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-        bytes.extend(ping.repeat(100_000));
+        bytes.extend(frame.repeat(100_000));
         let (mut read, mut write) = stream.split();
         let send = async {
             let _ = write.write_all(&bytes).await;
@@ -102,8 +114,7 @@ pub(super) async fn ping_flood(scene: &Scene) -> anyhow::Result<Outcome> {
             let _ = tokio::time::timeout(PATIENCE, read.read_to_end(&mut heard)).await;
         };
         tokio::join!(send, hear);
-        let why = b"too_many_pings";
-        anyhow::Ok(heard.windows(why.len()).any(|part| part == why))
+        anyhow::Ok(heard.windows(why.len()).any(|bytes| bytes == why))
     };
     let (heard, beside) = tokio::join!(flood, polite.ask(server.address, scene.duration));
     let (heard, beside) = (heard?, beside?);

@@ -1,5 +1,5 @@
-//! Counts HTTP/2's frames as they come in: small ones of data, which take far more memory than their content, and pings, each of which
-//! has to be answered. Their number is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2
+//! Counts HTTP/2's frames as they come in: small ones of data, which take far more memory than their content, and pings and settings, each
+//! of which has to be answered. Their number is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2
 //! client. And it makes names of servers that gRPC sends for lists of them such that HTTP/2's parser takes them (`authority`).
 
 mod authority;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Connection;
 use super::connection::SMALL_FRAME;
 use authority::HeaderBlocks;
-use pings::{Boundaries, Pings, too_many_pings};
+use pings::{Boundaries, Came, Pings, goaway};
 
 /// Length of HTTP/2's preface, and of the header of each of its frames.
 const PREFACE: usize = 24;
@@ -27,10 +27,11 @@ const DATA: u8 = 0;
 /// hold.
 const OTHER_MAX: usize = 16 << 10;
 
-/// The types of frames of headers and of pings.
+/// The types of frames of headers, settings and pings.
 const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-/// The flag of a ping's answer.
+/// The flag of the answer to settings or a ping.
 const ACK: u8 = 1;
 /// A connection's bytes.
 pub(crate) struct Metered<S> {
@@ -69,7 +70,7 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
         }
         // TLS keeps the last record until it is told to send it; what that says changes nothing.
         let _ = ready!(Pin::new(&mut self.inner).poll_flush(cx));
-        Poll::Ready(io::Error::other("too many pings"))
+        Poll::Ready(io::Error::other("too many pings or settings"))
     }
 }
 
@@ -81,9 +82,8 @@ struct FrameCounter {
     is_greeted: bool,
     header: [u8; HEADER],
     have: usize,
-    /// Frames of data and of headers, and pings, since this was last asked for.
-    calls: u64,
-    pings: u64,
+    /// Since this was last asked for.
+    came: Came,
     /// A frame other than data was longer than any client needs.
     is_absurd: bool,
     headers: HeaderBlocks,
@@ -96,8 +96,7 @@ impl Default for FrameCounter {
             is_greeted: false,
             header: [0; HEADER],
             have: 0,
-            calls: 0,
-            pings: 0,
+            came: Came::default(),
             is_absurd: false,
             headers: HeaderBlocks::default(),
         }
@@ -138,8 +137,9 @@ impl FrameCounter {
     /// A frame begins, with this length, type and flags. Counts it if it is a small frame of data; empty ones do not count,
     /// since HTTP/2 drops them.
     fn begins(&mut self, [a, b, c, kind, flags]: [u8; 5]) -> u64 {
-        self.calls += u64::from(matches!(kind, DATA | HEADERS));
-        self.pings += u64::from(kind == PING && flags & ACK == 0);
+        self.came.calls += u64::from(matches!(kind, DATA | HEADERS));
+        self.came.pings += u64::from(kind == PING && flags & ACK == 0);
+        self.came.settings += u64::from(kind == SETTINGS && flags & ACK == 0);
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
         self.headers.begins(kind, flags, self.skip);
         self.is_absurd |= kind != DATA && self.skip > OTHER_MAX;
@@ -168,13 +168,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
             let text = "a frame that is none of data is longer than 16 KiB";
             return Poll::Ready(Err(io::Error::other(text)));
         }
-        let calls = std::mem::take(&mut this.frames.calls);
-        let pings = std::mem::take(&mut this.frames.pings);
-        if this.pings.came(calls, pings) {
-            tracing::info!(peer = %this.connection.peer(), "a connection is closed: too many pings");
+        let came = std::mem::take(&mut this.frames.came);
+        if let Some(text) = this.pings.too_many(&came) {
+            tracing::info!(peer = %this.connection.peer(), "a connection is closed: {text}");
             // In the middle of a frame nothing else can be said.
             this.end = Some(match this.sent.is_between() {
-                true => too_many_pings(),
+                true => goaway(text),
                 false => Bytes::new(),
             });
             return Poll::Ready(Err(ready!(this.poll_end(cx))));
@@ -236,10 +235,18 @@ mod tests {
     fn frames_are_told_apart_by_type_and_flags() {
         let mut counter = FrameCounter::default();
         counter.count(&mut b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec());
-        for (kind, flags) in [(PING, 0), (PING, ACK), (DATA, 0), (4, 0)] {
+        for (kind, flags) in [
+            (PING, 0),
+            (PING, ACK),
+            (DATA, 0),
+            (SETTINGS, 0),
+            (SETTINGS, ACK),
+            (SETTINGS, 0),
+        ] {
             counter.count(&mut [0, 0, 8, kind, flags, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         }
-        assert_eq!((counter.pings, counter.calls), (1, 1));
+        let came = &counter.came;
+        assert_eq!((came.calls, came.pings, came.settings), (1, 1, 2));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How many pings a connection may send, and how one hears that it sent too many.
+//! How many frames that only ask for an answer, pings and settings, a connection may send, and how one hears that it sent too many.
 
 use std::time::Instant;
 
@@ -8,18 +8,28 @@ use super::HEADER;
 
 /// The type of the frame that ends a connection.
 const GOAWAY: u8 = 7;
-/// Pings that may come at once beside others: clients that measure a link ping with its data.
+/// Pings and settings that may come at once beside others: clients that measure a link ping with its data.
 const PINGS_MAX: f64 = 200.0;
 /// Pings that each frame of data or headers allows: gRPC's clients ping at most once for each that they get, and get about as many as
 /// they send.
 const PINGS_A_FRAME: f64 = 2.0;
 /// Pings a second that a connection without calls may send; keepalives come every ten seconds at most.
 const PINGS_A_SECOND: f64 = 1.0;
-/// HTTP/2's code for a client that asks for too much (ENHANCE_YOUR_CALM), and the text by which gRPC's clients know why.
+/// HTTP/2's code for a client that asks for too much (ENHANCE_YOUR_CALM).
 const CALM: u32 = 0xb;
-const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
 
-/// The pings that a connection may send.
+/// The frames that came on a connection since they were asked for last, as far as they matter here.
+#[derive(Default)]
+pub(super) struct Came {
+    /// Of data and of headers.
+    pub(super) calls: u64,
+    /// Pings that are no answers.
+    pub(super) pings: u64,
+    /// Settings that are no answers.
+    pub(super) settings: u64,
+}
+
+/// The pings and settings that a connection may send.
 pub(super) struct Pings {
     left: f64,
     at: Instant,
@@ -33,26 +43,32 @@ impl Pings {
         }
     }
 
-    /// So many frames of data or headers came, and so many pings. Whether they are too many.
-    pub(super) fn came(&mut self, frames: u64, pings: u64) -> bool {
-        if pings > 0 {
+    /// What there are too many of, if these are.
+    pub(super) fn too_many(&mut self, came: &Came) -> Option<&'static str> {
+        let asked = came.pings + came.settings;
+        if asked > 0 {
             let now = Instant::now();
             self.left += now.duration_since(self.at).as_secs_f64() * PINGS_A_SECOND;
             self.at = now;
         }
-        self.left = (self.left + frames as f64 * PINGS_A_FRAME).min(PINGS_MAX);
-        self.left -= pings as f64;
-        self.left < 0.0
+        self.left = (self.left + came.calls as f64 * PINGS_A_FRAME).min(PINGS_MAX);
+        self.left -= asked as f64;
+        // gRPC's clients know the first of the texts, and ping less.
+        let text = match came.settings > came.pings {
+            false => "too_many_pings",
+            true => "too_many_settings",
+        };
+        (self.left < 0.0).then_some(text)
     }
 }
 
-/// The frame that ends a connection because of its pings.
-pub(super) fn too_many_pings() -> Bytes {
-    let mut frame = vec![0, 0, 8 + TOO_MANY_PINGS.len() as u8, GOAWAY, 0, 0, 0, 0, 0];
+/// The frame that ends a connection of which too much came.
+pub(super) fn goaway(text: &str) -> Bytes {
+    let mut frame = vec![0, 0, 8 + text.len() as u8, GOAWAY, 0, 0, 0, 0, 0];
     // Calls up to any number may have been begun.
     frame.extend(u32::to_be_bytes(i32::MAX as u32));
     frame.extend(u32::to_be_bytes(CALM));
-    frame.extend(TOO_MANY_PINGS);
+    frame.extend(text.as_bytes());
     frame.into()
 }
 
@@ -95,34 +111,48 @@ mod tests {
 
     use super::*;
 
+    fn came(calls: u64, pings: u64, settings: u64) -> Came {
+        Came {
+            calls,
+            pings,
+            settings,
+        }
+    }
+
     #[test]
     fn pings_are_bounded_by_time_and_by_what_comes_beside_them() {
-        let pings = |left| Pings {
-            left,
-            at: Instant::now(),
-        };
-        let mut alone = pings(PINGS_MAX);
-        assert!(
-            !alone.came(0, PINGS_MAX as u64),
-            "as many as may come at once"
-        );
-        assert!(alone.came(0, 5));
-        let mut beside = pings(PINGS_MAX);
-        assert!((0..10_000).all(|_| !beside.came(1, 2)), "two a frame");
+        let mut alone = Pings::new();
+        let most = came(0, PINGS_MAX as u64, 0);
+        assert_eq!(alone.too_many(&most), None, "as many as may come at once");
+        assert_eq!(alone.too_many(&came(0, 5, 0)), Some("too_many_pings"));
+        let mut beside = Pings::new();
+        let two_a_frame = came(1, 2, 0);
+        assert!((0..10_000).all(|_| beside.too_many(&two_a_frame).is_none()));
         let mut after_a_pause = Pings {
             left: 0.0,
             at: Instant::now() - Duration::from_secs(10),
         };
-        assert!(!after_a_pause.came(0, 9), "a keepalive a second");
-        assert!(after_a_pause.came(0, 9));
+        let keepalives = came(0, 9, 0);
+        assert_eq!(after_a_pause.too_many(&keepalives), None, "one a second");
+        assert!(after_a_pause.too_many(&keepalives).is_some());
+    }
+
+    #[test]
+    fn settings_count_as_pings_do() {
+        let mut alone = Pings::new();
+        let one = came(0, 0, 1);
+        let end = (0..).find_map(|n| Some((n, alone.too_many(&one)?)));
+        let (n, text) = end.unwrap();
+        assert!(n >= PINGS_MAX as u64, "{n} came before it ended");
+        assert_eq!(text, "too_many_settings");
     }
 
     #[test]
     fn the_end_is_a_frame_and_ends_of_frames_are_found_however_bytes_are_cut() {
-        let mut all = too_many_pings().to_vec();
+        let mut all = goaway("too_many_pings").to_vec();
         assert!(all.ends_with(b"too_many_pings"));
         all.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]);
-        all.extend(too_many_pings());
+        all.extend(goaway("too_many_settings"));
         for size in [1, 3, 9, 10, 40] {
             let mut sent = Boundaries::default();
             all.chunks(size).for_each(|bytes| sent.follow(bytes));
