@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use spillgate_backend::job::{Frame, FrameFormat};
 use spillgate_backend::value::Value;
 use spillgate_link::wire::{self, Brought, Carried, Packet, Parcel};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Arrival, Envelope, Filled, Finished, Incarnation, Message, ToDevice, ToGateway,
@@ -78,6 +78,7 @@ fn finished(bytes: usize) -> Packet {
                 bytes
             ])))]),
             kept: Ports::default(),
+            damage: None,
         });
     }
     packet

@@ -336,6 +336,7 @@ mod tests {
                 times,
                 outputs: Some(vec![value(bytes)]),
                 kept: Ports::default(),
+                damage: None,
             }],
         }
     }

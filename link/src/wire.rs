@@ -18,8 +18,8 @@ mod to_device;
 mod to_gateway;
 mod values;
 
-use spillgate_backend::job::Frame;
 use spillgate_backend::value::Value;
+use spillgate_picture::{Damage, Frame};
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::message::Envelope;
 use spillgate_pipeline::request::ModuleTimes;
@@ -67,6 +67,8 @@ pub struct Brought {
     pub outputs: Option<Vec<Carried>>,
     /// Those that the worker's process keeps.
     pub kept: Ports,
+    /// What is damaged in the request's picture.
+    pub damage: Option<Damage>,
 }
 
 /// What travels on a connection, in order.

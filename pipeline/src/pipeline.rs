@@ -227,6 +227,30 @@ pub struct Limits {
     /// Most objects of one frame for a module that works on objects. The objects with the lowest scores are left out
     /// and counted.
     pub objects: usize,
+    /// What happens to frames whose picture is damaged but decodes.
+    pub damaged: Damaged,
+}
+
+/// What happens to frames whose picture is damaged but decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damaged {
+    /// They are served, and their results tell of it.
+    Served,
+    /// They fail as unreadable ones do.
+    Refused,
+}
+
+impl Damaged {
+    /// All, in the order of the documentation.
+    pub const ALL: [Damaged; 2] = [Damaged::Served, Damaged::Refused];
+
+    /// Its name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Damaged::Served => "served",
+            Damaged::Refused => "refused",
+        }
+    }
 }
 
 /// Part of the SLO that a request may lose to batches of requests without one on its whole way.

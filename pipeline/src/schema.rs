@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
+use crate::pipeline::Damaged;
 use crate::policy::{
     AdaptName, DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT,
 };
@@ -215,6 +216,11 @@ fn limits() -> Value {
                 OBJECTS_MAX,
                 d.objects as u64,
             ),
+            "damaged": {
+                "description": "What happens to frames whose picture is damaged but decodes: their results tell of it, or they are refused.",
+                "enum": Damaged::ALL.map(Damaged::name),
+                "default": d.damaged.name(),
+            },
         },
     })
 }

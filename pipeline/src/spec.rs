@@ -14,7 +14,7 @@ use crate::catalog::ValueType;
 use crate::clients::Clients;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
-use crate::pipeline::{Limits, Source};
+use crate::pipeline::{Damaged, Limits, Source};
 use crate::policy::{
     DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig, WINDOW_DEFAULT,
 };
@@ -66,6 +66,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     frame_bytes: 16 << 20,
     decoding: None,
     objects: 32,
+    damaged: Damaged::Served,
 };
 
 /// Fields of the file.
@@ -82,13 +83,14 @@ pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(WINDOW_MIN.as_nanos() <= WINDOW_DEFAULT.as_nanos());
 const _: () = assert!(WINDOW_DEFAULT.as_nanos() <= WINDOW_MAX.as_nanos());
-const LIMIT_FIELDS: [&str; 6] = [
+const LIMIT_FIELDS: [&str; 7] = [
     "in_flight",
     "in_flight_per_stream",
     "pixels",
     "frame_bytes",
     "decoding",
     "objects",
+    "damaged",
 ];
 
 pub(crate) use adapt::AdaptSpec;
@@ -359,5 +361,12 @@ fn read_limits(sink: &mut Sink, node: &Node, place: &Place) -> Limits {
         limits.decoding = reader::duration(sink, f.node, &f.place, DECODING_MIN, DECODING_MAX);
     }
     limits.objects = objects.map_or(limits.objects, |n| n as usize);
+    if let Some(f) = fields.get("damaged") {
+        let names = Damaged::ALL.map(Damaged::name);
+        if let Some(i) = reader::choice(sink, f.node, &f.place, "fate of damaged pictures", &names)
+        {
+            limits.damaged = Damaged::ALL[i];
+        }
+    }
     limits
 }

@@ -10,7 +10,7 @@ use crate::clients::Clients;
 use crate::distribution::WINDOW_DEFAULT;
 use crate::id::ModuleId;
 use crate::pipeline::{
-    BatchLimits, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers,
+    BatchLimits, Damaged, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers,
 };
 use crate::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 
@@ -92,6 +92,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             pixels: 1 << 25,
             frame_bytes: 1 << 24,
             decoding: None,
+            damaged: Damaged::Served,
             objects: 32,
         },
         clients: Clients::equal(),

@@ -34,7 +34,7 @@ where
 
     fn decoder(&mut self) -> BoundedDecoder<U> {
         BoundedDecoder {
-            shape: shape::of(&U::full_name()),
+            shape: shape::of::<U>(),
             message: PhantomData,
         }
     }
@@ -67,7 +67,7 @@ pub struct BoundedDecoder<U> {
 /// # Errors
 /// INVALID_ARGUMENT when it is no such message, or has more entries than `proto/build.rs` allows.
 pub fn decode<U: Message + Name + Default>(bytes: Bytes) -> Result<U, Status> {
-    if let Some(shape) = shape::of(&U::full_name()) {
+    if let Some(shape) = shape::of::<U>() {
         shape.check(&bytes).map_err(Status::invalid_argument)?;
     }
     U::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))

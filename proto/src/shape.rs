@@ -1,6 +1,9 @@
 //! How many entries the lists and maps of a message have, counted in its bytes before any memory is taken for them. An entry of
 //! two bytes may take a hundred once decoded.
 
+use std::marker::PhantomData;
+
+use prost::Name;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 /// How entries lie in bytes that hold several of them.
@@ -30,7 +33,7 @@ pub(crate) struct Shape {
 }
 
 /// By name.
-static SHAPES: &[Shape] = &include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
+const SHAPES: &[Shape] = &include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
 /// Most fields of one shape.
 const FIELDS_MAX: usize = 16;
@@ -42,10 +45,47 @@ const _: () = {
     }
 };
 
-/// The shape of the message of this package with that name.
-pub(crate) fn of(name: &str) -> Option<&'static Shape> {
-    let place = SHAPES.binary_search_by(|shape| shape.name.cmp(name));
-    place.ok().map(|place| &SHAPES[place])
+/// The shape of `M`, if it is a message of this package. It is found while this is compiled.
+pub(crate) fn of<M: Name>() -> Option<&'static Shape> {
+    struct Of<M>(PhantomData<M>);
+    impl<M: Name> Of<M> {
+        const SHAPE: Option<&'static Shape> = find(M::PACKAGE, M::NAME);
+    }
+    Of::<M>::SHAPE
+}
+
+const fn find(package: &str, name: &str) -> Option<&'static Shape> {
+    let mut i = 0;
+    while i < SHAPES.len() {
+        if is_named(SHAPES[i].name, package, name) {
+            return Some(&SHAPES[i]);
+        }
+        i += 1;
+    }
+    None
+}
+
+/// Whether a full name is that of a name in a package.
+const fn is_named(full: &str, package: &str, name: &str) -> bool {
+    let (full, package, name) = (full.as_bytes(), package.as_bytes(), name.as_bytes());
+    if full.len() != package.len() + 1 + name.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < full.len() {
+        let byte = if i < package.len() {
+            package[i]
+        } else if i == package.len() {
+            b'.'
+        } else {
+            name[i - package.len() - 1]
+        };
+        if full[i] != byte {
+            return false;
+        }
+        i += 1;
+    }
+    true
 }
 
 impl Shape {
@@ -125,13 +165,13 @@ impl Shape {
 mod tests {
     use std::collections::HashMap;
 
-    use prost::{Message, Name};
+    use prost::Message;
 
     use super::*;
     use crate::{link, pb};
 
     fn checked<M: Message + Name>(message: &M) -> Result<(), String> {
-        of(&M::full_name()).unwrap().check(&message.encode_to_vec())
+        of::<M>().unwrap().check(&message.encode_to_vec())
     }
 
     #[test]
@@ -167,9 +207,7 @@ mod tests {
             ..Default::default()
         }
         .encode_to_vec();
-        let error = of("spillgate.v1.InferRequest")
-            .unwrap()
-            .check(&bytes.repeat(2));
+        let error = of::<pb::InferRequest>().unwrap().check(&bytes.repeat(2));
         assert_eq!(
             error.unwrap_err(),
             "spillgate.v1.InferRequest.frame is given twice"
@@ -186,11 +224,7 @@ mod tests {
         assert_eq!(checked(&tensor(64)), Ok(()));
         assert!(checked(&tensor(65)).is_err());
         // Each with a key of its own.
-        let apart = |n: usize| {
-            of("spillgate.v1.Tensor")
-                .unwrap()
-                .check(&[0x08, 1].repeat(n))
-        };
+        let apart = |n: usize| of::<pb::Tensor>().unwrap().check(&[0x08, 1].repeat(n));
         assert_eq!(apart(64), Ok(()));
         assert!(apart(65).is_err());
     }
@@ -206,7 +240,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_message_are_errors_and_unknown_fields_are_none() {
-        let check = |bytes: &[u8]| of("spillgate.v1.InferRequest").unwrap().check(bytes);
+        let check = |bytes: &[u8]| of::<pb::InferRequest>().unwrap().check(bytes);
         for bytes in [&[0x0a][..], &[0x0a, 5, 1], &[0xff; 11], &[0x0b], &[0x0c]] {
             assert!(check(bytes).is_err(), "{bytes:?}");
         }

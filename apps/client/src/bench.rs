@@ -103,7 +103,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "")]
     pub pipeline: String,
 
-    /// Send this JPEG or PNG file, or those of this folder in the order of their names; may be given several times
+    /// Send this JPEG, PNG or WebP file, or those of this folder in the order of their names; may be given several times
     #[arg(long, value_name = "PATH", conflicts_with_all = ["payload_bytes", "scene"])]
     pub image: Vec<PathBuf>,
 

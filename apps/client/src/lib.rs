@@ -23,6 +23,7 @@ pub mod connect;
 pub mod encode;
 pub mod findings;
 mod models;
+mod picture;
 pub mod record;
 mod report;
 mod resize;

@@ -77,6 +77,13 @@ impl FrameEnd {
             put("trace_id", result.trace_id.as_str().into());
         }
         put("emulated", result.emulated.into());
+        if result.width > 0 {
+            put("width", result.width.into());
+            put("height", result.height.into());
+        }
+        if !result.damage.is_empty() {
+            put("damage", result.damage.as_str().into());
+        }
         if let Some(detection) = detection {
             put("detection", detection_to_json(detection));
         }

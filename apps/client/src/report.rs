@@ -106,7 +106,15 @@ pub(crate) fn write_modules(text: &mut String, tally: &Tally) -> Result {
     Ok(())
 }
 
-pub(crate) fn write_emulated(text: &mut String, tally: &Tally) -> Result {
+/// What is to be known about results.
+pub(crate) fn write_notes(text: &mut String, tally: &Tally) -> Result {
+    if tally.damaged > 0 {
+        writeln!(
+            text,
+            "\nnote: the pictures of {} frames are damaged; they were served all the same, and their results say what was noticed",
+            tally.damaged
+        )?;
+    }
     if tally.emulated > 0 {
         writeln!(
             text,

@@ -29,11 +29,13 @@ impl Scale {
         }
     }
 
-    /// Converts boxes from pixels of the sent picture to pixels of the source's picture.
+    /// Converts boxes, and the size that they are in, from pixels of the sent picture to pixels of the source's picture.
     pub(crate) fn map_back(self, result: &mut pb::Result) {
         if self == Scale::ONE {
             return;
         }
+        result.width = (result.width as f32 * self.0).round() as u32;
+        result.height = (result.height as f32 * self.1).round() as u32;
         for output in result.outputs.values_mut() {
             if let Some(Value::Boxes(list)) = &mut output.value {
                 for area in &mut list.boxes {
@@ -105,10 +107,13 @@ mod tests {
         let boxes = Value::Boxes(pb::BoxList { boxes: vec![area] });
         let value = pb::Value { value: Some(boxes) };
         let mut result = pb::Result {
+            width: 1000,
+            height: 250,
             outputs: HashMap::from([("found".to_owned(), value)]),
             ..Default::default()
         };
         scale.map_back(&mut result);
+        assert_eq!((result.width, result.height), (4000, 1000));
         let Some(Value::Boxes(list)) = &result.outputs["found"].value else {
             unreachable!()
         };

@@ -31,7 +31,7 @@ pub struct SourceFrame {
 pub enum Content {
     /// Pixels.
     Picture(RgbImage),
-    /// A JPEG or PNG file, sent unchanged.
+    /// A JPEG, PNG or WebP file, sent unchanged.
     File {
         /// Its bytes.
         data: Bytes,
@@ -69,7 +69,7 @@ pub trait Source: Send {
 pub enum SourceSpec {
     /// `scene:` with options.
     Scene(SceneConfig),
-    /// A folder of JPEG and PNG files, or one such file.
+    /// A folder of JPEG, PNG and WebP files, or one such file.
     Folder(PathBuf),
     /// An MP4 file.
     Mp4(PathBuf),
@@ -109,7 +109,7 @@ impl SourceSpec {
             .unwrap_or_default();
         Ok(match extension.as_str() {
             _ if metadata.is_dir() => SourceSpec::Folder(path.to_owned()),
-            "jpg" | "jpeg" | "png" => SourceSpec::Folder(path.to_owned()),
+            "jpg" | "jpeg" | "png" | "webp" => SourceSpec::Folder(path.to_owned()),
             "mp4" | "m4v" | "mov" => SourceSpec::Mp4(path.to_owned()),
             _ => SourceSpec::Ffmpeg(text.to_owned()),
         })

@@ -189,6 +189,8 @@ pub struct Tally {
     pub device_time: DeviceTime,
     /// Results from emulated devices.
     pub emulated: u64,
+    /// Results of frames whose picture is damaged.
+    pub damaged: u64,
     /// The fair share in requests a second when a request was last refused for it.
     pub share: Option<f64>,
 }
@@ -227,6 +229,7 @@ impl Tally {
             }
         }
         self.emulated += u64::from(result.emulated);
+        self.damaged += u64::from(!result.damage.is_empty());
     }
 
     fn add_unserved(&mut self, cause: Cause, requests: u64, detail: &str) {
@@ -259,6 +262,7 @@ impl Tally {
         self.device_time.all_seconds += other.device_time.all_seconds;
         self.device_time.invalid_seconds += other.device_time.invalid_seconds;
         self.emulated += other.emulated;
+        self.damaged += other.damaged;
         self.share = other.share.or(self.share);
     }
 }

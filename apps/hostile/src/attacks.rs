@@ -174,7 +174,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     attack!(
         "descriptors",
-        "the same, at a server that may open 1,024 descriptors",
+        "the same from four addresses, at a server that may open 1,024 descriptors",
         edge::descriptors
     ),
     attack!(

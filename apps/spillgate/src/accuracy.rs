@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use spillgate_backend::Backend;
-use spillgate_backend::job::{Failure, Frame, FrameFormat, Job, Ran};
+use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::Library;
-use spillgate_backend::picture::Picture;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::{Image, Value};
+use spillgate_picture::{Frame, NotDecoded, Picture, decode};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, VariantId, WorkerId};
@@ -27,7 +27,6 @@ use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::ModelChoice;
 use spillgate_worker::confinement;
-use spillgate_worker::decode::{self, NotDecoded};
 use spillgate_worker::executor::{Executor, OperatorExecutor, WorkerSpec};
 
 use crate::embedded::Deployment;
@@ -203,22 +202,18 @@ fn text(failure: Failure) -> String {
 /// A request with its picture decoded. Nothing stops the decoder: a server's limit of time would make a measurement
 /// fail on a busy machine.
 fn job(pipeline: &Pipeline, sample: &Sample) -> Result<Job> {
-    let frame = Frame {
-        format: FrameFormat::Auto,
-        data: sample.picture.clone(),
-        width: 0,
-        height: 0,
-    };
+    let frame = Frame::file(sample.picture.clone());
     let name = &sample.name;
-    let picture = Picture::of(&frame, &pipeline.limits).map_err(|e| anyhow!("{name}: {e}"))?;
-    let rgb = decode::decode(&frame, &picture, &mut || false).map_err(|error| match error {
+    let picture =
+        Picture::of(&frame, pipeline.limits.pixels).map_err(|e| anyhow!("{name}: {e}"))?;
+    let decoded = decode(&frame, &picture, &mut || false).map_err(|error| match error {
         NotDecoded::Unreadable(text) => anyhow!("{name}: {text}"),
         NotDecoded::Stopped => unreachable!("nothing stops it"),
     })?;
     let image = Value::Image(Arc::new(Image {
         width: picture.width,
         height: picture.height,
-        rgb,
+        rgb: decoded.rgb,
     }));
     let job = Job::unaccounted(frame, pipeline.modules.len());
     job.set_outputs(ModuleId::SOURCE, vec![image])

@@ -10,11 +10,12 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::account::{Account, Full, Holder, Lease};
-use spillgate_backend::job::{Frame, FrameFormat, Job, are_outputs_of};
+use spillgate_backend::job::{Job, are_outputs_of};
 use spillgate_backend::operator::Outputs;
 use spillgate_backend::value::Value;
 use spillgate_controller::host::Brought;
 use spillgate_link::wire::{self, Carried, Parcel};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Message, Place, Places, ToGateway};
@@ -466,6 +467,7 @@ impl Values {
                 times: brought.times,
                 outputs,
                 kept,
+                damage: brought.damage,
             }
         });
         each.collect()
@@ -516,6 +518,7 @@ impl Values {
             Brought {
                 times: brought.times,
                 outputs,
+                damage: brought.damage,
             }
         });
         each.collect()

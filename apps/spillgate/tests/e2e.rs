@@ -1,6 +1,8 @@
 //! The product against real foreign programs: Jaeger receives the traces and tells them back, grpcurl and a
 //! Python client call the API, and the kernel shapes a link. Run by `cargo xtask e2e`, which builds them and names them in the environment.
 
+#[path = "e2e/pictures.rs"]
+mod pictures;
 #[path = "e2e/shaper.rs"]
 mod shaper;
 
@@ -313,7 +315,7 @@ fn frames_are_served_traced_and_explained() {
     let results = server.stream(
         &folder,
         &jaeger.otlp,
-        &["--frames", "3", "--fps", "4", "--timeout", "10ms"],
+        &["--frames", "3", "--fps", "4", "--timeout", "2ms"],
     );
     // On a busy machine all of it may be over before a frame has come; the reason is exact in `it/policies.rs`.
     let is_known = |r: &Value| r["reason"] == "predicted" || r["reason"] == "expired";

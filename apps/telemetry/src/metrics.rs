@@ -111,6 +111,7 @@ struct Families {
     requests: Family<RequestLabels, Counter>,
     good: Family<PipelineLabels, Counter>,
     background: Family<OutcomeLabels, Counter>,
+    damaged: Family<PipelineLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
     latency: Family<OutcomeLabels, Histogram>,
     slo: Family<PipelineLabels, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -165,6 +166,8 @@ impl Metrics {
             "Requests completed within their deadline",
             &f.good,
         );
+        let help = "Frames that were served though their picture is damaged";
+        add(r, DAMAGED_FRAMES, help, &f.damaged);
         let help = "Requests of clients without an SLO that ended, by outcome";
         add(r, BACKGROUND_REQUESTS, help, &f.background);
         add(

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_controller::record::{BatchRecord, RequestRecord, Scale, TraceContext};
+use spillgate_backend::job::Job;
+use spillgate_controller::record::{BatchRecord, RequestRecord, Sizes, TraceContext};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::Incarnation;
@@ -68,7 +69,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
         request: Request::new(RequestId(41), at(1000), at(1400)),
         number: 17,
         client: Arc::from("gate-3"),
-        scale: Scale::ONE,
+        sizes: Sizes::default(),
         admitted_at: at(1002),
         ended_at: at(1240),
         outcome: Outcome::Completed,

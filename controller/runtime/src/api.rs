@@ -12,12 +12,13 @@ use std::time::Duration;
 use http::HeaderName;
 use indexmap::IndexMap;
 use parking_lot::RwLock;
-use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_backend::picture::Picture;
+use spillgate_backend::job::Job;
 use spillgate_backend::value::Value;
 use spillgate_controller_policy::cameras::FrameSize;
 use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_picture::Picture;
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::time::Timestamp;
@@ -30,7 +31,7 @@ use tonic::{Request, Response, Status};
 use crate::convert;
 use crate::edge::{Asking, Call, LeftOut};
 use crate::host::{OnEnd, PipelineHost, Submission};
-use crate::record::{Scale, TraceContext};
+use crate::record::{Sizes, TraceContext};
 use party::Shared;
 
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
@@ -214,17 +215,17 @@ impl Api {
         };
         let pipeline = host.pipeline();
         let (mut decoding, mut size) = (Duration::ZERO, FrameSize::default());
-        let mut scale = Scale::ONE;
+        let mut sizes = Sizes::default();
         let source_done = pipeline.source.ty == ValueType::Bytes;
         if !source_done {
-            let picture = Picture::of(&data, limits).map_err(Refusal::InvalidFrame)?;
+            let picture = Picture::of(&data, limits.pixels).map_err(Refusal::InvalidFrame)?;
             decoding = picture.decoding;
             let sent = (picture.width, picture.height);
             let source = match (frame.source_width, frame.source_height) {
                 (0, _) | (_, 0) => sent,
                 source => source,
             };
-            scale = Scale::between(source, sent);
+            sizes = Sizes { source, sent };
             size = FrameSize {
                 side: sent.0.max(sent.1),
                 source: source.0.max(source.1),
@@ -261,7 +262,7 @@ impl Api {
             members,
             camera: shared.camera(),
             frame: size,
-            scale,
+            sizes,
             sent_at,
             timeout,
             decoding,
@@ -419,6 +420,7 @@ fn format_of(format: i32) -> Result<FrameFormat, String> {
         Ok(pb::FrameFormat::Auto) => Ok(FrameFormat::Auto),
         Ok(pb::FrameFormat::Jpeg) => Ok(FrameFormat::Jpeg),
         Ok(pb::FrameFormat::Png) => Ok(FrameFormat::Png),
+        Ok(pb::FrameFormat::Webp) => Ok(FrameFormat::Webp),
         Ok(pb::FrameFormat::Rgb8) => Ok(FrameFormat::Rgb8),
         Ok(pb::FrameFormat::Bytes) => Ok(FrameFormat::Bytes),
         Err(_) => Err(format!(

@@ -6,13 +6,14 @@ use std::time::Duration;
 use prost::Message;
 use spillgate_backend::value::Value;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_picture::Damage;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
 use spillgate_proto::pb;
 use tonic::{Code, Status};
 
-use crate::record::{RequestRecord, Scale};
+use crate::record::RequestRecord;
 
 /// Whether a device of the module is emulated.
 pub fn is_emulated(module: &Module) -> bool {
@@ -45,6 +46,9 @@ pub fn result(record: &RequestRecord) -> pb::Result {
         latency_ms: ms(record.latency()),
         emulated: pipeline.modules.iter().any(is_emulated),
         timings: record.times.iter().map(|t| timing(record, t)).collect(),
+        width: record.sizes.source.0,
+        height: record.sizes.source.1,
+        damage: record.job.damage().map_or("", Damage::explain).to_owned(),
         ..Default::default()
     };
     if record.trace.sampled {
@@ -201,7 +205,7 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .filter_map(|output| {
             let value = record.job.output(output.from)?;
             let objects = Objects::of(record, output.from);
-            let value = wire_value(value, objects, record.scale);
+            let value = wire_value(value, objects, record.sizes.scale());
             Some((output.name.clone(), value))
         })
         .collect()
@@ -251,7 +255,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-fn wire_value(value: &Value, objects: Objects<'_>, scale: Scale) -> pb::Value {
+fn wire_value(value: &Value, objects: Objects<'_>, scale: (f32, f32)) -> pb::Value {
     use pb::value::Value as Wire;
     let wire = match value {
         Value::Image(image) => Wire::Picture(pb::Picture {

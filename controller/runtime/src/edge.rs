@@ -35,7 +35,7 @@ pub(crate) use call::{Asker, LeftOut};
 pub use call::{Call, Unread};
 pub(crate) use connection::{Connection, Leaves};
 pub(crate) use departure::Why;
-pub(crate) use messages::Messages;
+pub(crate) use messages::{Messages, Taking};
 pub(crate) use meter::Metered;
 pub(crate) use sweeper::sweep;
 pub(crate) use tls::TLS_BYTES;

@@ -27,6 +27,7 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
+use spillgate_picture::Damage;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Checker;
@@ -43,7 +44,7 @@ pub use counts::{COUNTED_MAX, ClientCount, Counted};
 use drive::keep;
 use outbox::Outbox;
 
-use crate::record::{Observer, RequestRecord, Scale, TraceContext};
+use crate::record::{Observer, RequestRecord, Sizes, TraceContext};
 
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
@@ -116,6 +117,8 @@ pub struct Brought {
     pub times: ModuleTimes,
     /// The outputs of the module; `None` where it failed.
     pub outputs: Option<Outputs>,
+    /// What is damaged in the request's picture.
+    pub damage: Option<Damage>,
 }
 
 /// An envelope that leaves the host.
@@ -181,8 +184,8 @@ pub struct Submission {
     pub camera: CameraKey,
     /// How large its picture is.
     pub frame: FrameSize,
-    /// From its picture to the client's.
-    pub scale: Scale,
+    /// Of its picture, and of the client's.
+    pub sizes: Sizes,
     /// When it was sent, if that is known; not in the future.
     pub sent_at: Option<Timestamp>,
     /// Less time than the pipeline's SLO, if the client asks for that.
@@ -212,7 +215,7 @@ struct Kept {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
-    scale: Scale,
+    sizes: Sizes,
     counted: Counted,
     trace: TraceContext,
     job: Arc<Job>,
@@ -408,7 +411,7 @@ impl PipelineHost {
             members,
             camera,
             frame,
-            scale,
+            sizes,
             sent_at,
             timeout,
             decoding,
@@ -421,7 +424,7 @@ impl PipelineHost {
             admitted_at: Timestamp::ZERO,
             number,
             client,
-            scale,
+            sizes,
             counted: counted.clone(),
             trace,
             job,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::HeaderName;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,11 +28,11 @@ use tonic::service::Routes;
 use crate::api::Api;
 use crate::convert;
 use crate::edge::{
-    Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, Why, sweep,
+    Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Taking, Tls, Why, sweep,
 };
 
 /// The header that says how messages of a call are packed, and that of an answer that says which ways are taken.
-const GRPC_ENCODING: &str = "grpc-encoding";
+static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 /// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
@@ -159,8 +160,10 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
                 return Answer::Now(Some(status));
             }
         };
-        // Messages are passed on unpacked.
-        request.headers_mut().remove(GRPC_ENCODING);
+        if is_packed {
+            // Messages are passed on unpacked.
+            request.headers_mut().remove(&GRPC_ENCODING);
+        }
         let n_headers = request.headers().len();
         let call = match self.connection.begin(token, n_headers) {
             Ok(call) => call,
@@ -174,13 +177,15 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         let is_unary = !path.ends_with("/Stream") && !path.ends_with("/ServerReflectionInfo");
         let has_frames = is_api && !path.ends_with("/Describe");
         let limits = self.connection.edge().limits();
-        let mut request = request.map(|body| {
-            let (bytes_max, limit) = (limits.message_bytes, limits.message);
-            let messages = Messages::new(body, call.clone(), is_unary, bytes_max, limit);
-            // A pointer, because it is moved often.
-            let messages = messages.with_frames(has_frames).packed(is_packed);
-            Box::new(messages.handed_over(has_frames && !is_unary))
-        });
+        let taking = Taking {
+            bytes_max: limits.message_bytes,
+            limit: limits.message,
+            is_unary,
+            has_frames,
+            hands_over: has_frames && !is_unary,
+            is_packed,
+        };
+        let mut request = request.map(|body| Messages::new(body, call.clone(), taking));
         let answer = if is_api {
             let api = self.services.api.serve(call.clone());
             api.max_decoding_message_size(limits.message_bytes)
@@ -202,6 +207,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
 /// Whether a call says that it is gRPC's, with messages of protobuf. Of others the status is 415, as the protocol of gRPC asks.
 fn is_grpc(headers: &http::HeaderMap) -> bool {
     let content = headers.get(http::header::CONTENT_TYPE);
+    if content.is_some_and(|value| value == "application/grpc") {
+        return true;
+    }
     let content = content.and_then(|value| value.to_str().ok()).unwrap_or("");
     let (kind, _) = content.split_once(';').unwrap_or((content, ""));
     let kind = kind.trim();
@@ -215,7 +223,7 @@ fn is_grpc(headers: &http::HeaderMap) -> bool {
 /// # Errors
 /// When they are packed otherwise.
 fn packing(headers: &http::HeaderMap) -> Result<bool, Status> {
-    let encoding = headers.get(GRPC_ENCODING).map(|value| value.as_bytes());
+    let encoding = headers.get(&GRPC_ENCODING).map(|value| value.as_bytes());
     match encoding {
         None | Some(b"identity") => Ok(false),
         Some(b"gzip") => Ok(true),

@@ -23,19 +23,26 @@ pub struct TraceContext {
     pub sampled: bool,
 }
 
-/// Pixels of the picture that a client has for each pixel of the one that it sent: columns, rows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale(pub f32, pub f32);
+/// The upright sizes of a request's picture, columns and rows: as its client has it, and as it was sent. Zero where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Boxes in results are in pixels of this one.
+    pub source: (u32, u32),
+    /// Made from that one.
+    pub sent: (u32, u32),
+}
 
-impl Scale {
-    /// The picture was sent as it is.
-    pub const ONE: Scale = Scale(1.0, 1.0);
-
-    /// A picture of size `sent` was made from one of size `source`.
-    pub(crate) fn between(source: (u32, u32), sent: (u32, u32)) -> Self {
-        // A header may claim that there are no pixels; the decoder refuses such a picture.
-        let ratio = |source: u32, sent: u32| source as f32 / sent.max(1) as f32;
-        Scale(ratio(source.0, sent.0), ratio(source.1, sent.1))
+impl Sizes {
+    /// Pixels of the client's picture for each pixel of the one that it sent: columns, rows.
+    pub(crate) fn scale(self) -> (f32, f32) {
+        let ratio = |source: u32, sent: u32| match sent {
+            0 => 1.0,
+            _ => source as f32 / sent as f32,
+        };
+        (
+            ratio(self.source.0, self.sent.0),
+            ratio(self.source.1, self.sent.1),
+        )
     }
 }
 
@@ -50,8 +57,8 @@ pub struct RequestRecord {
     pub number: u64,
     /// Name that the client gave its stream; empty when it gave none.
     pub client: Arc<str>,
-    /// Boxes in its results are made larger by this.
-    pub scale: Scale,
+    /// Of its picture.
+    pub sizes: Sizes,
     /// When it was admitted.
     pub admitted_at: Timestamp,
     /// When it ended.

@@ -1,6 +1,6 @@
 //! Parcels: what a request carries.
 
-use spillgate_backend::job::{Frame, FrameFormat};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::spec::MODULES_MAX;
 use spillgate_proto::link as pb;
@@ -58,6 +58,7 @@ fn encode_frame(frame: &Frame) -> pb::Frame {
         FrameFormat::Auto => pb::FrameFormat::Auto,
         FrameFormat::Jpeg => pb::FrameFormat::Jpeg,
         FrameFormat::Png => pb::FrameFormat::Png,
+        FrameFormat::Webp => pb::FrameFormat::Webp,
         FrameFormat::Rgb8 => pb::FrameFormat::Rgb8,
         FrameFormat::Bytes => pb::FrameFormat::Bytes,
     };
@@ -83,6 +84,7 @@ fn decode_format(of: Field, format: i32) -> Result<FrameFormat, WireError> {
         Ok(pb::FrameFormat::Auto) => FrameFormat::Auto,
         Ok(pb::FrameFormat::Jpeg) => FrameFormat::Jpeg,
         Ok(pb::FrameFormat::Png) => FrameFormat::Png,
+        Ok(pb::FrameFormat::Webp) => FrameFormat::Webp,
         Ok(pb::FrameFormat::Rgb8) => FrameFormat::Rgb8,
         Ok(pb::FrameFormat::Bytes) => FrameFormat::Bytes,
         Ok(pb::FrameFormat::Unspecified) | Err(_) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use spillgate_picture::Damage;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
@@ -155,6 +156,7 @@ fn encode_finished(
             times: brought.map(|b| request::encode_times(&b.times)),
             outputs: outputs.map(|outputs| values::encode(outputs)),
             kept: brought.map_or(0, |b| b.kept.bits()),
+            damage: brought.and_then(|b| b.damage).map_or(0, Damage::number),
         }
     };
     pb::BatchEnded {
@@ -211,6 +213,7 @@ fn decode_member(
         times: request::decode_times(times, incarnation)?,
         outputs: member.outputs.map(values::decode).transpose()?,
         kept: Ports::from_bits(member.kept),
+        damage: Damage::of_number(member.damage),
     };
     let member = Finished {
         request: RequestId(member.request),

@@ -5,40 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use spillgate_picture::{Damage, Frame};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 
 use crate::account::{Account, Full, Holder, Lease};
 use crate::operator::{Inputs, Outputs};
 use crate::value::Value;
-
-/// How the bytes of a frame are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameFormat {
-    /// JPEG or PNG, detected from the first bytes.
-    Auto,
-    /// JPEG.
-    Jpeg,
-    /// PNG.
-    Png,
-    /// Rows from the top, RGB, 8 bits a channel, `width * height * 3` bytes.
-    Rgb8,
-    /// No picture.
-    Bytes,
-}
-
-/// A frame as received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// How to read `data`.
-    pub format: FrameFormat,
-    /// The content; a slice of the message that brought it.
-    pub data: Bytes,
-    /// Columns, for `Rgb8`.
-    pub width: u32,
-    /// Rows, for `Rgb8`.
-    pub height: u32,
-}
 
 /// Why a module has no outputs for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +50,7 @@ pub struct Job {
     holder: Arc<Holder>,
     ended: AtomicBool,
     is_traced: bool,
+    damage: OnceLock<Damage>,
 }
 
 /// Outputs and the bytes that they hold.
@@ -97,6 +71,7 @@ impl Job {
             holder,
             ended: AtomicBool::new(false),
             is_traced: false,
+            damage: OnceLock::new(),
         }
     }
 
@@ -130,6 +105,16 @@ impl Job {
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Its picture is damaged, and is served all the same. The first that is noted stays.
+    pub fn note_damage(&self, damage: Damage) {
+        let _ = self.damage.set(damage);
+    }
+
+    /// What is damaged in its picture, as far as a decoder noticed.
+    pub fn damage(&self) -> Option<Damage> {
+        self.damage.get().copied()
     }
 
     /// The frame as received.

@@ -13,7 +13,6 @@ pub mod job;
 #[cfg(feature = "tch")]
 mod native;
 pub mod operator;
-pub mod picture;
 #[cfg(feature = "tch")]
 pub mod torch;
 pub mod value;

@@ -42,6 +42,9 @@ use cold::Cold;
 pub use config::BrokerConfig;
 use formation::Formation;
 
+/// What was learnt fades in steps of this: a small part of the time in which it halves.
+const FADING_STEP: Duration = Duration::from_millis(50);
+
 /// A broker that chooses among the requests of several gateways asks for this many times its batch.
 const OFFERS: u32 = 3;
 
@@ -117,6 +120,8 @@ pub struct Broker<T> {
     cold: Cold<T>,
     /// What the controller said last, and when.
     told: (Guidance, Timestamp),
+    /// What was learnt faded last.
+    faded_at: Timestamp,
 }
 
 impl<T> Broker<T> {
@@ -136,6 +141,7 @@ impl<T> Broker<T> {
             cold: Cold::default(),
             core: Core::new(config),
             told: (Guidance::NONE, Timestamp::ZERO),
+            faded_at: Timestamp::ZERO,
         }
     }
 
@@ -292,6 +298,10 @@ impl<T> Broker<T> {
         if aged != self.core.guidance {
             self.follow(now, aged);
         }
+        if now.since(self.faded_at) < FADING_STEP {
+            return;
+        }
+        self.faded_at = now;
         self.core.age(now);
         if let Formation::Scheduled(scheduled) = &mut self.formation {
             scheduled.age(now);

@@ -15,16 +15,16 @@ use spillgate_backend::account::Lease;
 use spillgate_backend::clock::{Clock, use_exact_timers};
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
-use spillgate_backend::picture::{Picture, PictureKind};
 use spillgate_backend::value::{Image, Value};
 use spillgate_backend::{Backend, BackendError};
+use spillgate_picture::{Decoded, NotDecoded, Picture, PictureKind, decode};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
+use spillgate_pipeline::pipeline::Damaged;
 use spillgate_pipeline::request::ModelChoice;
 
-use crate::decode::{self, NotDecoded};
 use crate::members::Members;
 pub(crate) use build::may_load;
 pub use build::{EXAMPLE_OBJECTS, build_operator, serving_operator, warm_up};
@@ -366,21 +366,31 @@ fn contained<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failur
 /// Decodes a request's frame. It stops when the request has ended, or when decoding takes much longer than was computed.
 /// The bytes of the decoded picture are taken from the account before a byte is decoded.
 fn decode_job(job: &Job, pipeline: &Pipeline) -> Result<Arc<Image>, Failure> {
-    let picture = Picture::of(job.frame(), &pipeline.limits)?;
+    let picture = Picture::of(job.frame(), pipeline.limits.pixels)?;
     let lease = job.holder().take(picture.bytes).map_err(Failure::Memory)?;
     let most = pipeline.decoding_max().max(DECODING_LEAST);
     let give_up =
         processor_time() + (picture.decoding * DECODING_SLACK).clamp(DECODING_LEAST, most);
     let mut stops = || job.has_ended() || processor_time() > give_up;
-    match decode::decode(job.frame(), &picture, &mut stops) {
-        Ok(rgb) => Ok(Arc::new(Image {
-            width: picture.width,
-            height: picture.height,
-            rgb: match picture.kind {
-                PictureKind::Rgb8 => rgb,
-                _ => held(lease, rgb),
-            },
-        })),
+    match decode(job.frame(), &picture, &mut stops) {
+        Ok(Decoded { rgb, damage }) => {
+            if let Some(damage) = damage {
+                if pipeline.limits.damaged == Damaged::Refused {
+                    let text = damage.explain();
+                    let text = format!("{text}; such frames are refused here (limits.damaged)");
+                    return Err(Failure::Module(text));
+                }
+                job.note_damage(damage);
+            }
+            Ok(Arc::new(Image {
+                width: picture.width,
+                height: picture.height,
+                rgb: match picture.kind {
+                    PictureKind::Rgb8 => rgb,
+                    _ => held(lease, rgb),
+                },
+            }))
+        }
         Err(NotDecoded::Unreadable(text)) => Err(Failure::Module(text)),
         Err(NotDecoded::Stopped) => Err(Failure::Module(
             "decoding the frame was stopped: its client left, or it took far longer than pictures of its size and length do".to_owned(),

@@ -5,7 +5,6 @@
 
 pub mod confinement;
 pub mod cores;
-pub mod decode;
 pub mod device;
 pub mod executor;
 pub mod listed;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use spillgate_backend::clock::{Clock, TestClock};
-use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
+use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};

@@ -5,6 +5,7 @@
 //! pipeline <- proto <- {controller,worker}/runtime (each on its own policy; the worker's also on
 //!                      backend) <- apps
 //! pipeline <- {proto, backend} <- link <- apps
+//! picture <- {backend, worker/runtime, apps}
 //! backend <- tls <- {link, controller/runtime, apps}
 //! ```
 
@@ -15,6 +16,7 @@ const PROTO: &str = "spillgate-proto";
 const BACKEND: &str = "spillgate-backend";
 const LINK: &str = "spillgate-link";
 const OUTPUT: &str = "spillgate-output";
+const PICTURE: &str = "spillgate-picture";
 const TLS: &str = "spillgate-tls";
 const TELEMETRY: &str = "spillgate-telemetry";
 const CONTROLLER_POLICY: &str = "spillgate-controller-policy";
@@ -35,24 +37,36 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (SCENES, &[]),
     (CHART, &[]),
     (OUTPUT, &[]),
+    (PICTURE, &[]),
     (CONTROLLER_POLICY, &[PIPELINE]),
     (WORKER_POLICY, &[PIPELINE]),
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
-    (BACKEND, &[PIPELINE]),
+    (BACKEND, &[PIPELINE, PICTURE]),
     // Of the backend how files are read.
     (TLS, &[BACKEND]),
-    (LINK, &[PIPELINE, PROTO, BACKEND, TLS]),
+    (LINK, &[PIPELINE, PICTURE, PROTO, BACKEND, TLS]),
     // Of the backend the types of values, which results are made of; without libtorch.
     (
         CONTROLLER,
-        &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND, LINK, TLS],
+        &[
+            PIPELINE,
+            PICTURE,
+            PROTO,
+            CONTROLLER_POLICY,
+            BACKEND,
+            LINK,
+            TLS,
+        ],
     ),
-    (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
+    (WORKER, &[PIPELINE, PICTURE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
-    (CLIENT, &[PIPELINE, PROTO, SCENES, CHART, OUTPUT]),
+    (CLIENT, &[PIPELINE, PICTURE, PROTO, SCENES, CHART, OUTPUT]),
     // It watches the runtimes, so it stands above them.
-    (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
+    (
+        TELEMETRY,
+        &[PIPELINE, PICTURE, PROTO, BACKEND, CONTROLLER, WORKER],
+    ),
     (
         EVALUATE,
         &[
@@ -91,6 +105,7 @@ const LIBRARIES: &[&str] = &[
     MODULES,
     CHART,
     OUTPUT,
+    PICTURE,
     CLIENT,
     EVALUATE,
 ];

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
 
-use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
+use crate::report::{write_causes, write_modules, write_notes, write_outcomes};
 use crate::tally::{Latencies, Outcomes, Tally};
 
 use super::wire::{CLIENT, CONNECTION_LOST, NO_ANSWER};
@@ -205,7 +205,7 @@ impl Measure {
         let _ = self.write_applications(&mut text);
         let _ = write_causes(&mut text, &self.tally);
         let _ = write_modules(&mut text, &self.tally);
-        let _ = write_emulated(&mut text, &self.tally);
+        let _ = write_notes(&mut text, &self.tally);
         text
     }
 
@@ -305,6 +305,7 @@ impl Measure {
             "send_delay_ms": quantiles(&self.send_delay),
             "generator_cpu": self.cpu_share(cpu),
             "emulated": self.tally.emulated,
+            "damaged": self.tally.damaged,
             "causes": causes,
             "modules": modules,
             "applications": applications,

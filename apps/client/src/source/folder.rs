@@ -1,4 +1,4 @@
-//! A folder of JPEG and PNG files in the order of their names, or one such file. Files are sent unchanged.
+//! A folder of JPEG, PNG and WebP files in the order of their names, or one such file. Files are sent unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 
 use super::{Content, Source, SourceFrame};
+use crate::picture;
 
 pub(crate) struct FolderSource {
     files: Vec<PathBuf>,
@@ -32,17 +33,17 @@ impl FolderSource {
             files.push(path.to_owned());
         }
         if files.is_empty() {
-            bail!("{} has no .jpg, .jpeg or .png files", path.display());
+            bail!("{} has no .jpg, .jpeg, .png or .webp files", path.display());
         }
         Ok(FolderSource { files, next: 0 })
     }
 }
 
-/// Whether a file is a JPEG or PNG, by its name.
+/// Whether a file is a JPEG, PNG or WebP, by its name.
 pub fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|e| {
         let e = e.to_string_lossy().to_lowercase();
-        matches!(e.as_str(), "jpg" | "jpeg" | "png")
+        matches!(e.as_str(), "jpg" | "jpeg" | "png" | "webp")
     })
 }
 
@@ -53,13 +54,11 @@ impl Source for FolderSource {
         };
         self.next += 1;
         let data = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let data = Bytes::from(data);
         // Only the header is read: the server decodes.
-        image::ImageReader::new(std::io::Cursor::new(&data))
-            .with_guessed_format()?
-            .into_dimensions()
-            .with_context(|| format!("{} is no readable JPEG or PNG", path.display()))?;
+        picture::size(&data).with_context(|| path.display().to_string())?;
         let content = Content::File {
-            data: Bytes::from(data),
+            data,
             path: path.clone(),
         };
         Ok(Some(SourceFrame {

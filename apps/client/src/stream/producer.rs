@@ -23,6 +23,7 @@ use self::preloaded::Preloaded;
 use super::adapting::WantedSide;
 use super::backoff::Backoff;
 use crate::encode::{Encoded, Encoding, encode};
+use crate::picture;
 use crate::record::SentAs;
 use crate::resize::{Scale, shrink, smaller};
 use crate::source::{Content, Source, SourceFrame};
@@ -316,12 +317,12 @@ fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
         }
         Content::File { data, path } => {
             let raw = config.encoding == Encoding::Rgb;
-            let size = size_of(&data);
+            // What cannot be read the server will report.
+            let size = picture::size(&data).ok();
             let too_large = size.is_some_and(|size| smaller(size, side).is_some());
             let picture = if raw || too_large || config.keep_pictures {
-                let picture = image::load_from_memory(&data)
-                    .with_context(|| format!("{} is no readable JPEG or PNG", path.display()))?;
-                Some(picture.to_rgb8())
+                let picture = picture::read(&data);
+                Some(picture.with_context(|| path.display().to_string())?)
             } else {
                 None
             };
@@ -357,12 +358,6 @@ fn make(picture: &RgbImage, side: u32, encoding: Encoding) -> Result<Made> {
         size: sent.dimensions(),
         resized_in,
     })
-}
-
-/// Width and height from a file's header; `None` for a file that is not a picture, which the server will report.
-fn size_of(data: &[u8]) -> Option<(u32, u32)> {
-    let reader = image::ImageReader::new(std::io::Cursor::new(data));
-    reader.with_guessed_format().ok()?.into_dimensions().ok()
 }
 
 fn as_it_is(data: Bytes, size: (u32, u32)) -> Made {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use spillgate_scenes::score::{Counts as FoundCounts, Hits, IOU};
 
 use super::board::Counts;
-use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
+use crate::report;
+use crate::report::{write_causes, write_modules, write_outcomes};
 
 /// The inputs of the summary.
 #[derive(Clone, Debug)]
@@ -131,7 +132,7 @@ fn write_quality(text: &mut String, counts: &Counts) -> std::fmt::Result {
 }
 
 fn write_notes(text: &mut String, heading: &Heading, counts: &Counts) -> std::fmt::Result {
-    write_emulated(text, &counts.tally)?;
+    report::write_notes(text, &counts.tally)?;
     if heading.slipped > Duration::from_millis(100) {
         let slipped = heading.slipped.as_secs_f64();
         writeln!(

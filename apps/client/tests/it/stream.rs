@@ -434,12 +434,12 @@ async fn what_cannot_begin_says_why_in_one_line() {
         ),
         (
             &["--server", url, &not_a_picture],
-            "a.jpg is no readable JPEG or PNG",
+            "a.jpg: the frame's 21 bytes are neither JPEG, PNG nor WebP",
         ),
         (&["--server", url, "/no/such/file.mp4"], "/no/such/file.mp4"),
         (
             &["--server", url, &empty.file("")],
-            "has no .jpg, .jpeg or .png files",
+            "has no .jpg, .jpeg, .png or .webp files",
         ),
         (
             &["--server", url, "scene:colour=red"],

@@ -1,5 +1,6 @@
 //! Attacks on connections and ports.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,29 +33,33 @@ async fn two_stages(scene: &Scene) -> anyhow::Result<Server> {
 }
 
 pub(super) async fn pings(scene: &Scene) -> anyhow::Result<Outcome> {
-    crowded(scene, two_stages(scene).await?).await
+    crowded(scene, two_stages(scene).await?, 1).await
 }
 
 pub(super) async fn descriptors(scene: &Scene) -> anyhow::Result<Outcome> {
     let file = scene.pipelines.join("two_stage.yaml");
     let server = Server::start_with(1024, &scene.spillgate, &file).await?;
     polite().ask(server.address, Duration::from_secs(2)).await?;
-    crowded(scene, server).await
+    crowded(scene, server, 4).await
 }
 
-/// More connections than a server has places for, and more coming.
-async fn crowded(scene: &Scene, server: Server) -> anyhow::Result<Outcome> {
+/// More connections than a server has places for, from so many addresses, and more coming.
+async fn crowded(scene: &Scene, server: Server, addresses: u8) -> anyhow::Result<Outcome> {
     let alone = polite().ask(server.address, scene.duration).await?;
+    let from = |n: u32| {
+        let last = 1 + (n % u32::from(addresses)) as u8;
+        IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
+    };
     let mut silent = Vec::new();
-    for _ in 0..1100 {
-        silent.push(wire::connect(server.address, 1024).await);
+    for n in 0..1100 {
+        silent.push(wire::connect_from(from(n), server.address, 1024).await);
     }
     // A newcomer, and one that stays while more come.
     let busy = polite();
     let staying = busy.ask(server.address, scene.duration);
     let more = async {
-        for _ in 0..200 {
-            silent.push(wire::connect(server.address, 1024).await);
+        for n in 0..200 {
+            silent.push(wire::connect_from(from(n), server.address, 1024).await);
             tokio::time::sleep(scene.duration / 400).await;
         }
     };

@@ -32,7 +32,7 @@ const RIGHT: &str = "give scene, scene:density=0.7, or a folder with labels: eit
 pub struct Sample {
     /// Its name, for messages.
     pub name: String,
-    /// JPEG or PNG.
+    /// JPEG, PNG or WebP.
     pub picture: Bytes,
     /// What it shows.
     pub truth: Truth,
@@ -105,7 +105,9 @@ impl Labelled {
         }
         let (classes, pictures) = classes::open(folder)?;
         if pictures.is_empty() {
-            bail!("{text} has no .jpg, .jpeg or .png files, and no folder in it has; {RIGHT}");
+            bail!(
+                "{text} has no .jpg, .jpeg, .png or .webp files, and no folder in it has; {RIGHT}"
+            );
         }
         let from = Origin::Classes(pictures);
         Ok(Labelled { classes, from })

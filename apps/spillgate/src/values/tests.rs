@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use spillgate_picture::Damage;
 use spillgate_pipeline::id::{BatchId, DeviceId};
 use spillgate_pipeline::message::{
     Address, Arrival, Fault, Filled, Finished, Incarnation, ToDevice,
@@ -253,6 +254,7 @@ fn what_a_module_makes_for_another_one_beside_it_does_not_come_back() {
     let made = Brought {
         times: TIMES,
         outputs: Some(vec![bytes(MIB)]),
+        damage: Some(Damage::Missing),
     };
     let batch = finished(&[Ok(Filled::ALL)]);
     let brought = worker.bring(&batch, vec![made.clone()]);
@@ -276,6 +278,7 @@ fn what_a_module_makes_for_another_one_beside_it_does_not_come_back() {
         vec![Brought {
             times: TIMES,
             outputs: Some(vec![bytes(MIB)]),
+            damage: None,
         }],
     );
     assert_eq!(late[0].kept, Ports::default());
@@ -289,6 +292,7 @@ fn what_a_worker_says_that_it_keeps_counts_for_its_own_requests_only() {
         times: TIMES,
         outputs,
         kept: Ports::from_bits(u64::MAX),
+        damage: None,
     };
     let all = [
         brought(Some(vec![Carried::Value(bytes(10))])),

@@ -8,6 +8,8 @@ pub const GOOD_REQUESTS: &str = "spillgate_gateway_good_requests_total";
 pub const BACKGROUND_REQUESTS: &str = "spillgate_gateway_background_requests_total";
 /// Requests that were refused, by reason.
 pub const REFUSED_REQUESTS: &str = "spillgate_gateway_refused_requests_total";
+/// Frames that were served though their picture is damaged.
+pub const DAMAGED_FRAMES: &str = "spillgate_gateway_damaged_frames_total";
 /// From admission to the end, by outcome.
 pub const LATENCY: &str = "spillgate_gateway_latency_seconds";
 /// The latency objective of a pipeline.
@@ -127,11 +129,12 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 62] = [
+pub const ALL: [&str; 63] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
     REFUSED_REQUESTS,
+    DAMAGED_FRAMES,
     LATENCY,
     SLO,
     QUEUEING,

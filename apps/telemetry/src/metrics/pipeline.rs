@@ -29,6 +29,7 @@ pub(super) struct PipelineMetrics {
     completed: Counter,
     late: Counter,
     good: Counter,
+    damaged: Counter,
     /// Requests without an SLO that ended, in the order of [`OUTCOMES`].
     background: [Counter; 4],
     by_outcome: [OutcomeMetrics; 4],
@@ -122,6 +123,7 @@ impl PipelineMetrics {
             completed: ended("completed", "", ""),
             late: ended("late", "", ""),
             good: families.good.handle(PipelineLabels { pipeline: name() }),
+            damaged: families.damaged.handle(PipelineLabels { pipeline: name() }),
             background: OUTCOMES.map(|outcome| {
                 let pipeline = name();
                 families
@@ -135,6 +137,9 @@ impl PipelineMetrics {
     }
 
     pub(super) fn request_ended(&self, record: &RequestRecord) {
+        if record.job.damage().is_some() {
+            self.damaged.inc();
+        }
         if record.request.background {
             self.background[outcome_idx(&record.outcome)].inc();
             return;

@@ -114,22 +114,33 @@ impl Oversized {
     }
 }
 
+/// How the messages of a call are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taking {
+    /// Most bytes of a message.
+    pub(crate) bytes_max: usize,
+    /// The time from the first byte of a message to its last.
+    pub(crate) limit: Duration,
+    /// There is exactly one message.
+    pub(crate) is_unary: bool,
+    /// They carry frames: one over the limit is passed on without its data.
+    pub(crate) has_frames: bool,
+    /// They go to the call, whose reader asks it for each.
+    pub(crate) hands_over: bool,
+    /// They may be packed with gzip.
+    pub(crate) is_packed: bool,
+}
+
 impl<B> Messages<B> {
-    /// Messages of at most `bytes_max`, each of which may take `limit` from its first byte to its last.
-    pub(crate) fn new(
-        body: B,
-        call: Arc<Call>,
-        is_unary: bool,
-        bytes_max: usize,
-        limit: Duration,
-    ) -> Self {
-        Messages {
+    /// The messages of a call. A pointer, because it is moved often.
+    pub(crate) fn new(body: B, call: Arc<Call>, taking: Taking) -> Box<Self> {
+        Box::new(Messages {
             body,
             call,
-            is_unary,
+            is_unary: taking.is_unary,
             has_come: false,
-            bytes_max,
-            limit,
+            bytes_max: taking.bytes_max,
+            limit: taking.limit,
             is_due: true,
             timer: None,
             began_at: None,
@@ -137,29 +148,14 @@ impl<B> Messages<B> {
             lease: None,
             length: None,
             whole: 0,
-            has_frames: false,
-            hands_over: false,
-            is_packed: false,
+            has_frames: taking.has_frames,
+            hands_over: taking.hands_over,
+            is_packed: taking.is_packed,
             oversized: None,
             unheld: None,
             unpacking: None,
             ready: None,
-        }
-    }
-
-    /// The same of a call whose messages carry frames: one over the limit is passed on without its data.
-    pub(crate) fn with_frames(self, has_frames: bool) -> Self {
-        Messages { has_frames, ..self }
-    }
-
-    /// The same of a stream of frames whose reader asks the call for each message.
-    pub(crate) fn handed_over(self, hands_over: bool) -> Self {
-        Messages { hands_over, ..self }
-    }
-
-    /// The same of a call whose messages may be packed with gzip.
-    pub(crate) fn packed(self, is_packed: bool) -> Self {
-        Messages { is_packed, ..self }
+        })
     }
 
     /// Adds the data that came; returns it if it is a whole message.

@@ -122,6 +122,9 @@ impl PipelineHost {
                         continue;
                     };
                     open.times.push(brought.times);
+                    if let Some(damage) = brought.damage {
+                        open.job.note_damage(damage);
+                    }
                     if member.result.is_ok()
                         && let Err(fault) = self.take_in(open, module, brought.outputs)
                     {
@@ -216,8 +219,12 @@ impl PipelineHost {
             request: member.request.id,
             result,
         };
-        let times = member.times;
-        (finished, Brought { times, outputs })
+        let brought = Brought {
+            times: member.times,
+            outputs,
+            damage: member.job.damage(),
+        };
+        (finished, brought)
     }
 
     /// Which outputs are not empty, of those that a `when:` looks at.

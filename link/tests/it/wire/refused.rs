@@ -124,6 +124,7 @@ fn member() -> pb::Finished {
         times: Some(pb::ModuleTimes::default()),
         outputs: Some(pb::Outputs::default()),
         kept: 0,
+        damage: 0,
     }
 }
 

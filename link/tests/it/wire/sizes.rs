@@ -6,9 +6,9 @@ use bytes::Bytes;
 use expect_test::expect;
 use prost::Message as _;
 
-use spillgate_backend::job::{Frame, FrameFormat};
 use spillgate_backend::value::Value;
 use spillgate_link::wire::{Brought, Carried, Packet, Parcel, encode};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{
     BatchId, ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId,
 };
@@ -92,6 +92,7 @@ pub(crate) fn finished() -> Packet {
                 100
             ])))]),
             kept: Ports::default(),
+            damage: None,
         });
     }
     packet

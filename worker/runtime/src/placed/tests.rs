@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_backend::clock::{Signal, TestClock};
-use spillgate_backend::job::{Failure, Frame, FrameFormat};
+use spillgate_backend::job::Failure;
 use spillgate_backend::operator::{Inputs, Outputs, Prepare};
 use spillgate_backend::value::Tensor;
 use spillgate_backend::{Input, Output};
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::action::{Ended, RefusalCause, Window, Work};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::Request;

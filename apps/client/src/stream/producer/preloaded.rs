@@ -7,6 +7,7 @@ use spillgate_proto::pb::FrameFormat;
 
 use super::{Emitted, Made, Prepared, ProducerConfig, make, prepare};
 use crate::encode::Encoded;
+use crate::picture;
 use crate::resize::smaller;
 use crate::source::Source;
 
@@ -87,9 +88,7 @@ fn decoded(encoded: &Encoded) -> Result<RgbImage> {
         let picture = RgbImage::from_raw(encoded.width, encoded.height, data);
         return picture.context("a frame of RGB has all its pixels");
     }
-    let picture =
-        image::load_from_memory(&encoded.data).context("a frame is no readable JPEG or PNG")?;
-    Ok(picture.to_rgb8())
+    picture::read(&encoded.data)
 }
 
 #[cfg(test)]

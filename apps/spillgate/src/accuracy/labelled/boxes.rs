@@ -8,6 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use spillgate_picture::Frame;
+use spillgate_pipeline::spec::PIXELS_MAX;
 use spillgate_scenes::Rect;
 
 use super::folder::{self, CLASSES};
@@ -36,10 +38,11 @@ impl Picture {
     pub(super) fn read(&self) -> Result<Sample> {
         let picture = folder::picture(&self.path)?;
         let name = self.path.display().to_string();
-        let (width, height) = image::ImageReader::new(std::io::Cursor::new(&picture))
-            .with_guessed_format()?
-            .into_dimensions()
-            .with_context(|| format!("{name} is no readable JPEG or PNG"))?;
+        // Labels are in parts of the picture as it is seen.
+        let frame = Frame::file(picture.clone());
+        let header = spillgate_picture::Picture::of(&frame, u64::from(PIXELS_MAX));
+        let header = header.map_err(|text| anyhow!("{name}: {text}"))?;
+        let (width, height) = (header.width, header.height);
         let mut boxes = vec![Vec::new(); self.n_classes];
         let (w, h) = (width as f32, height as f32);
         for Object { class, area } in &self.objects {
@@ -93,7 +96,10 @@ pub(super) fn open(folder: &Path) -> Result<(Vec<String>, Vec<Picture>)> {
         return Err(anyhow!(errors.join("\n")));
     }
     if pictures.is_empty() {
-        bail!("{} has no .jpg, .jpeg or .png files", images.display());
+        bail!(
+            "{} has no .jpg, .jpeg, .png or .webp files",
+            images.display()
+        );
     }
     if pictures.iter().all(|picture| picture.objects.is_empty()) {
         bail!(

@@ -92,7 +92,7 @@ fn subfolders_are_classes() {
 #[test]
 fn errors_name_file_and_line() {
     let folder = Folder::new();
-    folder.error(&expect!["DIR has no .jpg, .jpeg or .png files, and no folder in it has; give scene, scene:density=0.7, or a folder with labels: either pictures with YOLO labels (NAME.txt beside NAME.jpg, and classes.txt), or a subfolder of pictures for each class"]);
+    folder.error(&expect!["DIR has no .jpg, .jpeg, .png or .webp files, and no folder in it has; give scene, scene:density=0.7, or a folder with labels: either pictures with YOLO labels (NAME.txt beside NAME.jpg, and classes.txt), or a subfolder of pictures for each class"]);
     folder.picture("a.png");
     folder.error(&expect!["DIR/classes.txt: cannot be read; it names the classes of the labels, one a line, in the order of their numbers: No such file or directory (os error 2)"]);
     folder.text("classes.txt", "car\n");
@@ -112,7 +112,7 @@ fn errors_name_file_and_line() {
     ]);
     std::fs::remove_file(folder.0.path().join("a.png")).unwrap();
     std::fs::remove_file(folder.0.path().join("b.png")).unwrap();
-    folder.error(&expect!["DIR has no .jpg, .jpeg or .png files"]);
+    folder.error(&expect!["DIR has no .jpg, .jpeg, .png or .webp files"]);
 }
 
 /// Errors that are shown.
@@ -128,7 +128,7 @@ fn a_picture_that_is_none_is_named() {
     let error = source.samples().next().unwrap().unwrap_err();
     let error = format!("{error:#}");
     assert!(
-        error.contains("a.jpg is no readable JPEG or PNG"),
+        error.contains("a.jpg: the frame's 4 bytes are neither JPEG, PNG nor WebP"),
         "{error}"
     );
 }

@@ -10,7 +10,7 @@ use spillgate_proto::pb::value::Value;
 use super::call;
 use crate::support::{TestServer, on_cpu};
 
-const OBJECTS: &str = r#"
+pub(super) const OBJECTS: &str = r#"
 name: objects
 slo: 30s
 modules:
@@ -42,7 +42,7 @@ outputs: { people: $detect.people, vehicles: $detect.vehicles, plates: $plates.t
 "#;
 
 /// A frame of the built-in scene that has vehicles and people.
-fn street() -> pb::Frame {
+pub(super) fn street() -> pb::Frame {
     let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
     let mut source = source.open(0).unwrap();
     let picture = loop {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::job::{Frame, FrameFormat, Job};
+use spillgate_backend::job::Job;
 use spillgate_backend::value::Value;
 use spillgate_controller::host::{Counted, Submission};
-use spillgate_controller::record::{Scale, TraceContext};
+use spillgate_controller::record::{Sizes, TraceContext};
 use spillgate_controller_policy::shares::Party;
+use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{ClientId, ModuleId};
 
 /// A request with a payload of bytes that is read already, for a pipeline of that many modules. Nobody waits for its answer.
@@ -36,7 +37,7 @@ pub(crate) fn submission(modules: usize) -> Submission {
         members: None,
         camera: Default::default(),
         frame: Default::default(),
-        scale: Scale::ONE,
+        sizes: Sizes::default(),
         sent_at: None,
         application: Arc::from(""),
         timeout: None,

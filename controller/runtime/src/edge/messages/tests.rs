@@ -26,6 +26,18 @@ fn stalled(pieces: Vec<Vec<u8>>) -> impl Body<Data = Bytes, Error = Status> + Un
 
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Messages of any kind, not packed.
+fn taking(is_unary: bool, bytes_max: usize) -> Taking {
+    Taking {
+        bytes_max,
+        limit: LIMIT,
+        is_unary,
+        has_frames: false,
+        hands_over: false,
+        is_packed: false,
+    }
+}
+
 #[tokio::test]
 async fn messages_come_out_whole_however_they_are_cut() {
     let lengths = [0, 1, 3000, 5000, 100_000, 7];
@@ -33,7 +45,7 @@ async fn messages_come_out_whole_however_they_are_cut() {
     for size in [1, 4, 5, 6, 1000, 4096, 5000, 1 << 20] {
         let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
         let call = Call::of_nobody();
-        let mut messages = Messages::new(body(pieces), call.clone(), false, 1 << 20, LIMIT);
+        let mut messages = Messages::new(body(pieces), call.clone(), taking(false, 1 << 20));
         let (mut seen, mut leases) = (Vec::new(), Vec::new());
         while let Some(frame) = messages.frame().await {
             seen.extend_from_slice(&frame.unwrap().into_data().unwrap());
@@ -68,7 +80,7 @@ async fn it_is_known_how_long_a_message_took_to_come() {
     });
     let call = Call::of_nobody();
     let body = StreamBody::new(Box::pin(frames));
-    let mut messages = Messages::new(body, call.clone(), false, 1 << 20, LIMIT);
+    let mut messages = Messages::new(body, call.clone(), taking(false, 1 << 20));
     let mut took = Vec::new();
     while let Some(frame) = messages.frame().await {
         frame.unwrap();
@@ -83,7 +95,11 @@ async fn nothing_is_passed_on_of_a_message_that_is_only_claimed() {
     claim.extend(2_000_000_000u32.to_be_bytes());
     claim.extend([7; 100]);
     let call = Call::of_nobody();
-    let mut messages = Messages::new(stalled(vec![claim]), call.clone(), false, usize::MAX, LIMIT);
+    let mut messages = Messages::new(
+        stalled(vec![claim]),
+        call.clone(),
+        taking(false, usize::MAX),
+    );
     let next = tokio::time::timeout(Duration::from_millis(20), messages.frame());
     assert!(next.await.is_err(), "it is not whole");
     assert_eq!(
@@ -99,7 +115,7 @@ async fn nothing_is_passed_on_of_a_message_that_is_only_claimed() {
 async fn a_message_over_the_bound_is_passed_on_at_once_for_its_reader_to_refuse() {
     let call = Call::of_nobody();
     let pieces = vec![message(5000)[..50].to_vec()];
-    let mut messages = Messages::new(stalled(pieces), call, false, 4000, LIMIT);
+    let mut messages = Messages::new(stalled(pieces), call, taking(false, 4000));
     let first = messages.frame().await.unwrap().unwrap();
     assert_eq!(first.data_ref().unwrap().len(), 50);
 }
@@ -112,7 +128,7 @@ async fn a_message_that_does_not_come_to_an_end_ends_the_call() {
         vec![message(5000)[..4000].to_vec()],
     ] {
         let call = Call::of_nobody();
-        let mut messages = Messages::new(stalled(pieces), call, false, 1 << 20, LIMIT);
+        let mut messages = Messages::new(stalled(pieces), call, taking(false, 1 << 20));
         let started = tokio::time::Instant::now();
         let error = messages.frame().await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded, "{error}");
@@ -122,7 +138,7 @@ async fn a_message_that_does_not_come_to_an_end_ends_the_call() {
     for is_unary in [false, true] {
         let call = Call::of_nobody();
         let mut messages =
-            Messages::new(stalled(vec![message(10)]), call, is_unary, 1 << 20, LIMIT);
+            Messages::new(stalled(vec![message(10)]), call, taking(is_unary, 1 << 20));
         messages.frame().await.unwrap().unwrap();
         let next = tokio::time::timeout(LIMIT * 10, messages.frame()).await;
         assert_eq!(next.is_ok(), is_unary);
@@ -134,7 +150,7 @@ async fn a_message_that_the_client_may_not_hold_is_refused_and_gives_back_what_h
     let account = Account::new(10_000);
     let call = Call::of(account.holder());
     let pieces = message(8000).chunks(1000).map(<[u8]>::to_vec).collect();
-    let mut messages = Messages::new(body(pieces), call, false, 1 << 20, LIMIT);
+    let mut messages = Messages::new(body(pieces), call, taking(false, 1 << 20));
     let error = messages.frame().await.unwrap().unwrap_err();
     assert_eq!(error.code(), tonic::Code::ResourceExhausted);
     assert!(error.message().contains("of 10000 (--memory)"), "{error}");
@@ -149,7 +165,7 @@ async fn a_call_of_one_message_takes_no_second_one() {
     let two: Vec<u8> = [message(5000), message(0)].concat();
     for pieces in [vec![two.clone()], vec![message(5000), message(0)]] {
         let call = Call::of_nobody();
-        let mut messages = Messages::new(body(pieces), call.clone(), true, 1 << 20, LIMIT);
+        let mut messages = Messages::new(body(pieces), call.clone(), taking(true, 1 << 20));
         let first = messages.frame().await.unwrap().unwrap();
         assert_eq!(first.data_ref().unwrap().len(), 5005);
         let lease = call.take_message().unwrap();
@@ -166,7 +182,7 @@ async fn a_stream_holds_its_largest_message_until_it_ends() {
     let account = Account::new(100_000);
     let call = Call::of(account.holder());
     let pieces = vec![message(20_000), message(100)];
-    let mut messages = Messages::new(body(pieces), call.clone(), false, 1 << 20, LIMIT);
+    let mut messages = Messages::new(body(pieces), call.clone(), taking(false, 1 << 20));
     while let Some(frame) = messages.frame().await {
         frame.unwrap();
         drop(call.take_message());
@@ -176,7 +192,7 @@ async fn a_stream_holds_its_largest_message_until_it_ends() {
     assert_eq!(account.held(), 0);
     // One that the client may not hold twice is refused.
     let call = Call::of(account.holder());
-    let mut messages = Messages::new(body(vec![message(40_000)]), call, false, 1 << 20, LIMIT);
+    let mut messages = Messages::new(body(vec![message(40_000)]), call, taking(false, 1 << 20));
     let error = messages.frame().await.unwrap().unwrap_err();
     assert_eq!(error.code(), tonic::Code::ResourceExhausted);
 }
@@ -212,8 +228,15 @@ async fn read(
     bytes_max: usize,
     call: &Arc<Call>,
 ) -> Result<Vec<(pb::InferRequest, Option<usize>)>, Status> {
-    let messages = Messages::new(body(pieces), call.clone(), false, bytes_max, LIMIT);
-    let mut messages = messages.with_frames(true).packed(true);
+    let mut messages = Messages::new(
+        body(pieces),
+        call.clone(),
+        Taking {
+            has_frames: true,
+            is_packed: true,
+            ..taking(false, bytes_max)
+        },
+    );
     let (mut seen, mut bytes) = (Vec::new(), BytesMut::new());
     while let Some(frame) = messages.frame().await {
         bytes.extend_from_slice(&frame?.into_data().unwrap());
@@ -363,8 +386,16 @@ async fn streamed(
     bytes_max: usize,
     call: &Arc<Call>,
 ) -> Vec<(u64, Result<usize, LeftOut>)> {
-    let messages = Messages::new(body(pieces), call.clone(), false, bytes_max, LIMIT);
-    let mut messages = messages.with_frames(true).packed(true).handed_over(true);
+    let mut messages = Messages::new(
+        body(pieces),
+        call.clone(),
+        Taking {
+            has_frames: true,
+            is_packed: true,
+            hands_over: true,
+            ..taking(false, bytes_max)
+        },
+    );
     let mut seen = Vec::new();
     while let Some(frame) = messages.frame().await {
         let in_band = frame.unwrap().into_data().unwrap();
@@ -443,8 +474,15 @@ async fn a_frame_that_its_client_may_not_hold_is_left_out_and_the_next_one_comes
 async fn a_message_that_is_left_out_may_take_no_longer_than_another() {
     let all = framed(0, &stream_of(1, 5000).encode_to_vec());
     let pieces = vec![all[..4000].to_vec()];
-    let messages = Messages::new(stalled(pieces), Call::of_nobody(), false, 1000, LIMIT);
-    let mut messages = messages.with_frames(true).handed_over(true);
+    let mut messages = Messages::new(
+        stalled(pieces),
+        Call::of_nobody(),
+        Taking {
+            has_frames: true,
+            hands_over: true,
+            ..taking(false, 1000)
+        },
+    );
     let error = messages.frame().await.unwrap().unwrap_err();
     assert_eq!(error.code(), tonic::Code::DeadlineExceeded, "{error}");
 }

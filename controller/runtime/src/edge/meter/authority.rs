@@ -105,6 +105,11 @@ impl HeaderBlocks {
                         self.next = rest_of(text_of(text, n, &mut bytes[..taken]), n - taken);
                         taken
                     }
+                    // Most fields are one byte each, of the table.
+                    Next::Field if is_of_table(first) => {
+                        let own = &bytes[..bytes.len().min(self.left)];
+                        own.iter().take_while(|b| is_of_table(**b)).count()
+                    }
                     next => {
                         self.next = after(next, first);
                         1
@@ -143,6 +148,11 @@ fn rest_of(text: Text, left: usize) -> Next {
         (0, _) => Next::Field,
         (left, text) => Next::Text(text, left),
     }
+}
+
+/// Whether it is a whole field: its index in the table is one byte.
+fn is_of_table(byte: u8) -> bool {
+    (0x80..0xff).contains(&byte)
 }
 
 /// What comes after a byte that is not of a text.

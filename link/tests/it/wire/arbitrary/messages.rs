@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use spillgate_link::wire::{Brought, Parcel};
+use spillgate_picture::Damage;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::id::{BatchId, ClientId, MemberId, VariantId};
 use spillgate_pipeline::message::{
@@ -93,11 +94,14 @@ fn member() -> impl Strategy<Value = (Finished, Brought)> {
         text().prop_map(|text| (Err(Fault::Memory(text)), None)),
     ];
     let kept = any::<u64>().prop_map(Ports::from_bits);
-    (request_id(), times(), result, kept).prop_map(|(request, times, (result, outputs), kept)| {
+    let damage = (0..5u32).prop_map(Damage::of_number);
+    let all = (request_id(), times(), result, kept, damage);
+    all.prop_map(|(request, times, (result, outputs), kept, damage)| {
         let brought = Brought {
             times,
             outputs,
             kept,
+            damage,
         };
         (Finished { request, result }, brought)
     })

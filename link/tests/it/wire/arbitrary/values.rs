@@ -7,9 +7,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use spillgate_backend::job::{Frame, FrameFormat};
 use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
 use spillgate_link::wire::{Carried, Parcel};
+use spillgate_picture::{Frame, FrameFormat};
 
 use super::{module, text};
 
@@ -41,6 +41,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         FrameFormat::Auto,
         FrameFormat::Jpeg,
         FrameFormat::Png,
+        FrameFormat::Webp,
         FrameFormat::Rgb8,
         FrameFormat::Bytes,
     ];

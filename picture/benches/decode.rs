@@ -2,19 +2,9 @@
 
 use bytes::Bytes;
 use divan::Bencher;
-use spillgate_backend::job::{Frame, FrameFormat};
-use spillgate_backend::picture::Picture;
-use spillgate_pipeline::pipeline::Limits;
-use spillgate_worker::decode::decode;
+use spillgate_picture::{Frame, FrameFormat, Picture, decode};
 
-const LIMITS: Limits = Limits {
-    in_flight: 1,
-    in_flight_per_stream: 1,
-    pixels: 1 << 26,
-    frame_bytes: 1 << 24,
-    decoding: None,
-    objects: 1,
-};
+const PIXELS: u64 = 1 << 26;
 
 /// A picture by its name, and what makes it.
 type Named = (&'static str, fn() -> Vec<u8>);
@@ -31,7 +21,7 @@ const PICTURES: [Named; 7] = [
 
 fn main() {
     for (name, make) in PICTURES {
-        let picture = Picture::of(&frame(name, make()), &LIMITS).expect("a picture");
+        let picture = Picture::of(&frame(name, make()), PIXELS).expect("a picture");
         println!("{name}: expected {:?}", picture.decoding);
     }
     divan::main();
@@ -117,7 +107,7 @@ fn decoding(bencher: Bencher<'_, '_>, name: &str) {
         .find(|(n, _)| *n == name)
         .expect("one of them");
     let frame = frame(name, make());
-    let picture = Picture::of(&frame, &LIMITS).expect("a picture");
+    let picture = Picture::of(&frame, PIXELS).expect("a picture");
     bencher.bench(|| decode(&frame, &picture, &mut || false).expect("it decodes"));
 }
 
@@ -128,5 +118,5 @@ fn header(bencher: Bencher<'_, '_>, name: &str) {
         .find(|(n, _)| *n == name)
         .expect("one of them");
     let frame = frame(name, make());
-    bencher.bench(|| Picture::of(&frame, &LIMITS).expect("a picture"));
+    bencher.bench(|| Picture::of(&frame, PIXELS).expect("a picture"));
 }

@@ -6,20 +6,11 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use spillgate_backend::job::{Frame, FrameFormat};
-use spillgate_backend::picture::Picture;
-use spillgate_pipeline::pipeline::Limits;
+use spillgate_picture::{Frame, FrameFormat, Picture, decode};
 use spillgate_proto::pb;
-use spillgate_worker::decode::decode;
 
-const LIMITS: Limits = Limits {
-    in_flight: 1,
-    in_flight_per_stream: 1,
-    pixels: 1 << 16,
-    frame_bytes: 1 << 20,
-    decoding: None,
-    objects: 1,
-};
+/// Most pixels of a picture.
+const PIXELS: u64 = 1 << 16;
 
 fuzz_target!(|data: &[u8]| {
     let data = Bytes::copy_from_slice(data);
@@ -33,19 +24,19 @@ fuzz_target!(|data: &[u8]| {
         check(FrameFormat::Rgb8, frame.data, frame.width, frame.height);
     }
     // Most inputs are no message: try them as pictures, too.
-    for format in [FrameFormat::Auto, FrameFormat::Jpeg, FrameFormat::Png] {
+    for format in [FrameFormat::Auto, FrameFormat::Jpeg, FrameFormat::Png, FrameFormat::Webp] {
         check(format, data.clone(), 0, 0);
     }
 });
 
 fn check(format: FrameFormat, data: Bytes, width: u32, height: u32) {
     let frame = Frame { format, data, width, height };
-    let Ok(picture) = Picture::of(&frame, &LIMITS) else {
+    let Ok(picture) = Picture::of(&frame, PIXELS) else {
         return;
     };
     let pixels = u64::from(picture.width) * u64::from(picture.height);
-    assert!(pixels > 0 && pixels <= LIMITS.pixels);
-    if let Ok(rgb) = decode(&frame, &picture, &mut || false) {
-        assert_eq!(rgb.len() as u64, pixels * 3);
+    assert!(pixels > 0 && pixels <= PIXELS);
+    if let Ok(decoded) = decode(&frame, &picture, &mut || false) {
+        assert_eq!(decoded.rgb.len() as u64, pixels * 3);
     }
 }

@@ -3,10 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom};
 
-use ::png::{ColorType, DecodeOptions, Decoder, InterlaceInfo, Limits, Reader, Transformations};
-use spillgate_backend::picture::Picture;
+use ::png::{
+    ColorType, DecodeOptions, Decoder, DecodingError, InterlaceInfo, Limits, Reader,
+    Transformations,
+};
 
-use super::NotDecoded;
+use crate::upright::Upright;
+use crate::{Decoded, NotDecoded, Picture};
 
 /// Bytes that a decoder may hold beside the rows: palettes and the like.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -14,22 +17,22 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Most bytes that are read before it is asked whether to go on: the costliest take about a millisecond.
 const READ_MOST: usize = 8 << 10;
 
-/// Decodes to RGB. Transparency is ignored: colours are as stored.
-pub(super) fn decode(
+/// Decodes upright. Transparency is ignored: colours are as stored.
+pub(crate) fn decode(
     data: &[u8],
     picture: &Picture,
     interlaced: bool,
     stops: &mut dyn FnMut() -> bool,
-) -> Result<Vec<u8>, NotDecoded> {
+) -> Result<Decoded, NotDecoded> {
     let stopped = Cell::new(false);
     let asked = RefCell::new(stops);
     let stops = || {
         stopped.set(stopped.get() || (asked.borrow_mut())());
         stopped.get()
     };
-    let wrong = |e: ::png::DecodingError| match stopped.get() {
+    let wrong = |e: DecodingError| match stopped.get() {
         true => NotDecoded::Stopped,
-        false => format!("the frame is not a readable PNG: {e}").into(),
+        false => NotDecoded::Unreadable(crate::wrong("PNG", sentence(&e))),
     };
     // Texts and colour profiles are compressed separately and not used here.
     let mut options = DecodeOptions::default();
@@ -47,23 +50,44 @@ pub(super) fn decode(
     decoder.set_transformations(Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(wrong)?;
     let (colour, _) = reader.output_color_type();
-    let mut rgb = Vec::with_capacity(picture.rgb_bytes() as usize);
-    if interlaced {
-        let size = reader
-            .output_buffer_size()
-            .ok_or("the frame is too large a PNG".to_owned())?;
-        let mut rows = vec![0; size];
-        read_passes(&mut reader, &mut rows, &stops, &wrong)?;
-        append(&mut rgb, colour, &rows);
-        return Ok(rgb);
+    let unreadable = |what: &str| NotDecoded::Unreadable(crate::wrong("PNG", what));
+    // The decoder must find the size that was checked.
+    if reader.info().size() != picture.stored() {
+        return Err(unreadable("it claims two sizes"));
     }
-    while let Some(row) = reader.next_row().map_err(wrong)? {
-        append(&mut rgb, colour, row.data());
-        if stops() {
-            return Err(NotDecoded::Stopped);
+    let mut upright = Upright::new(picture.stored(), picture.orientation);
+    if interlaced {
+        let size = reader.output_buffer_size();
+        let mut rows = vec![0; size.ok_or_else(|| unreadable("it is too large"))?];
+        read_passes(&mut reader, &mut rows, &stops, &wrong)?;
+        let stride = reader.output_line_size(picture.stored().0);
+        for row in rows.chunks_exact(stride.unwrap_or(1).max(1)) {
+            put(&mut upright, colour, row);
+        }
+    } else {
+        while let Some(row) = reader.next_row().map_err(wrong)? {
+            put(&mut upright, colour, row.data());
+            if stops() {
+                return Err(NotDecoded::Stopped);
+            }
         }
     }
-    Ok(rgb)
+    let rgb = upright.done();
+    Ok(Decoded {
+        rgb: rgb.ok_or_else(|| unreadable("rows are missing"))?.into(),
+        damage: None,
+    })
+}
+
+/// What an error of the decoder means.
+fn sentence(error: &DecodingError) -> &'static str {
+    match error {
+        DecodingError::IoError(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            "it is cut short: its data end before its pixels do"
+        }
+        DecodingError::LimitsExceeded => "decoding it takes more memory than its header promised",
+        _ => "its data are damaged",
+    }
 }
 
 /// All passes of an interlaced picture.
@@ -71,7 +95,7 @@ fn read_passes(
     reader: &mut Reader<Stoppable>,
     rows: &mut [u8],
     stops: &dyn Fn() -> bool,
-    wrong: &dyn Fn(::png::DecodingError) -> NotDecoded,
+    wrong: &dyn Fn(DecodingError) -> NotDecoded,
 ) -> Result<(), NotDecoded> {
     let (colour, depth) = reader.output_color_type();
     let bits = colour.samples() as u8 * depth as u8;
@@ -128,12 +152,12 @@ impl Seek for Stoppable<'_> {
     }
 }
 
-fn append(rgb: &mut Vec<u8>, colour: ColorType, row: &[u8]) {
+fn put(upright: &mut Upright, colour: ColorType, row: &[u8]) {
     match colour {
-        ColorType::Rgb => rgb.extend_from_slice(row),
-        ColorType::Rgba => rgb.extend(row.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]])),
-        ColorType::Grayscale => rgb.extend(row.iter().flat_map(|&p| [p, p, p])),
-        ColorType::GrayscaleAlpha => rgb.extend(row.chunks_exact(2).flat_map(|p| [p[0]; 3])),
+        ColorType::Rgb => upright.row(row.as_chunks().0.iter().copied()),
+        ColorType::Rgba => upright.row(row.as_chunks().0.iter().map(|&[r, g, b, _]| [r, g, b])),
+        ColorType::Grayscale => upright.row(row.iter().map(|&p| [p; 3])),
+        ColorType::GrayscaleAlpha => upright.row(row.as_chunks().0.iter().map(|&[p, _]| [p; 3])),
         // Palettes are expanded by the transformations asked for.
         ColorType::Indexed => {}
     }
