@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::RecvStream;
+use h2::{Ping, RecvStream};
 use h2::client::{ResponseFuture, SendRequest};
 use http::HeaderMap;
 use prost::Message;
@@ -246,7 +246,17 @@ async fn connect(server: &Server) -> Result<(Sender, h2::client::Connection<Conn
     builder.initial_window_size(WINDOW_BYTES);
     builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     builder.enable_push(false);
-    Ok(builder.handshake(stream).await?)
+    let (sender, mut connection) = builder.handshake(stream).await?;
+    // A server that ends just now may never look at a connection that the system has taken for it.
+    let mut pings = connection.ping_pong().context("the first to ping")?;
+    let answered = async {
+        tokio::select! {
+            ended = &mut connection => Err(ended.map_or_else(Into::into, |()| anyhow!("it was closed"))),
+            answer = pings.ping(Ping::opaque()) => answer.map(drop).map_err(Into::into),
+        }
+    };
+    timeout(CONNECT_TIME_MAX, answered).await??;
+    Ok((sender, connection))
 }
 
 /// The result of a call that ended with a status: from its details, or from the code.

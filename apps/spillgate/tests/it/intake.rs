@@ -77,7 +77,8 @@ async fn streams_of_a_client_that_may_not_hold_all_their_frames_take_turns() {
     const STREAMS: usize = 16;
     const ROUNDS: usize = 12;
     // Half of the memory is one client's.
-    let server = TestServer::live(&[PIPELINE], |config| config.memory = 32 << 20).await;
+    let pipeline = PIPELINE.replace("limits: { ", "limits: { pixels: 1500000, ");
+    let server = TestServer::live(&[&pipeline], |config| config.memory = 32 << 20).await;
     let mut streams = open(&server, STREAMS).await;
     let mut completed = [0; STREAMS];
     let mut refused = 0;
