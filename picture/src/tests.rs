@@ -213,7 +213,10 @@ fn the_cost_of_a_picture_is_read_from_its_header() {
     assert!(many.decoding > plain.decoding * 5, "{plain:?} {many:?}");
     // 8 x 8 blocks of two bytes a coefficient are held beside the picture, and some rows.
     let least = 640 * 480 * (3 + 2);
-    assert!((least..least + (1 << 20)).contains(&plain.bytes), "{plain:?}");
+    assert!(
+        (least..least + (1 << 20)).contains(&plain.bytes),
+        "{plain:?}"
+    );
     // And of a picture that comes in parts, though it is not progressive.
     let mut parts = jpeg(640, 480);
     let in_one = of(parts.clone()).bytes;

@@ -4,6 +4,8 @@
 //! Two threads wake policies. One wakes devices, when a deadline passes or a batch is to be bound. The other wakes
 //! State Planners.
 
+mod refused;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,8 +21,6 @@ use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way};
 use spillgate_controller::record::Observer;
 use spillgate_link::links::Links;
-use spillgate_picture::bytes_of_pixels;
-use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
@@ -47,11 +47,12 @@ use crate::devices::Device;
 use crate::fleets::{self, Around, Placing, SharedDevice};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
-use crate::placement::{Placed, PlacingError, place, process_and_device};
+use crate::placement::{Placed, place, process_and_device};
 use crate::status::streams_of;
 use crate::status::{DeviceName, MeasuredStatus, StatusReader};
 use crate::upstreams::Upstreams;
 use crate::values::Values;
+pub use refused::StartError;
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -102,48 +103,6 @@ impl Deployment {
             ..self.clone()
         }
     }
-}
-
-/// Why a deployment could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A device, model or file is missing or does not fit.
-    #[error("{device}: {cause}")]
-    Device {
-        /// The device.
-        device: String,
-        /// Why.
-        cause: OperatorError,
-    },
-    /// Workers cannot be placed.
-    #[error(transparent)]
-    Placing(#[from] PlacingError),
-    /// Pictures as large as a pipeline takes could never be held.
-    #[error("{}", too_many_pixels(.pipeline, .pixels, .most))]
-    Pixels {
-        /// The pipeline.
-        pipeline: String,
-        /// `limits.pixels`.
-        pixels: u64,
-        /// Bytes that one client may hold.
-        most: u64,
-    },
-    /// The system gives no thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
-fn too_many_pixels(pipeline: &str, pixels: &u64, most: &u64) -> String {
-    const MIB: u64 = 1 << 20;
-    let bytes = bytes_of_pixels(*pixels);
-    format!(
-        "limits.pixels of {pipeline} is {pixels}: such a picture takes {} MiB decoded, and one client may hold {} MiB of --memory; set \
-         limits.pixels to {} at most, or --memory to {}MiB",
-        bytes.div_ceil(MIB),
-        most / MIB,
-        most / bytes_of_pixels(1),
-        (2 * bytes).div_ceil(MIB)
-    )
 }
 
 /// Everything that serves, running.
@@ -224,18 +183,7 @@ impl Embedded {
             cores,
             loading,
         } = surroundings;
-        // No client may hold more than is left to the others.
-        let most = account.budget() / 2;
-        for pipeline in deployments.iter().map(|d| &d.pipeline) {
-            let pixels = pipeline.limits.pixels;
-            if pipeline.source.ty == ValueType::Image && bytes_of_pixels(pixels) > most {
-                return Err(StartError::Pixels {
-                    pipeline: pipeline.name.clone(),
-                    pixels,
-                    most,
-                });
-            }
-        }
+        refused::check_pixels(deployments, &account)?;
         let adapted: Vec<Deployment>;
         let deployments = match placing {
             None => deployments,

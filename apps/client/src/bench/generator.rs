@@ -130,7 +130,7 @@ impl Generator {
                 }
                 Some(event) = next_event(&mut self.transport) => match event {
                     Event::Answered(result) => {
-                        self.answered(result.number, None, result);
+                        self.answered(result.number, None, *result);
                         self.follow(&source, give_up_at);
                     }
                     Event::Lost(stream, cause) => self.lose(stream, &cause),

@@ -23,7 +23,7 @@ const ANSWERS_MAX: usize = 4096;
 
 /// An event of a stream.
 pub(crate) enum Event {
-    Answered(pb::Result),
+    Answered(Box<pb::Result>),
     /// The stream with this index has ended.
     Lost(usize, String),
 }
@@ -91,7 +91,8 @@ impl Streams {
                         Ok(Some(pb::StreamResponse {
                             message: Some(Response::Result(result)),
                         })) => {
-                            if sender.send(Event::Answered(result)).await.is_err() {
+                            let answered = Event::Answered(Box::new(result));
+                            if sender.send(answered).await.is_err() {
                                 return;
                             }
                         }

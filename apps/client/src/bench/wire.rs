@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::{Ping, RecvStream};
 use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, RecvStream};
 use http::HeaderMap;
 use prost::Message;
 use spillgate_proto::pb;

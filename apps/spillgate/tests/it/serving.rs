@@ -1,5 +1,5 @@
-//! A whole server in this process, over real sockets, on emulated devices: deadlines, cancellation, bounds,
-//! order, bad input, dead devices, drain. Each test has a server of its own on a free port.
+//! A whole server in this process, over real sockets: deadlines, cancellation, bounds, order, bad input, dead devices, drain, pictures. Each
+//! test has a server of its own on a free port.
 
 mod deaths;
 mod families;
@@ -15,8 +15,7 @@ use crate::support::{TestServer, frame, open_stream, result_of};
 use http_body_util::BodyExt;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
-use spillgate_proto::pb::stream_request::Message as Ask;
-use spillgate_proto::pb::stream_response::Message as Reply;
+use spillgate_proto::pb::{stream_request::Message as Ask, stream_response::Message as Reply};
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Response, Status};
 
