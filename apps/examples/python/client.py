@@ -28,12 +28,12 @@ except ImportError as error:
     sys.exit(f"error: {error}; install what it needs: pip install grpcio grpcio-reflection")
 
 try:
-    from PIL import Image
+    from PIL import Image, ImageOps
 except ImportError:
     Image = None
 
 SERVICE = "spillgate.v1.Spillgate"
-PICTURES = {".jpg", ".jpeg", ".png"}
+PICTURES = {".jpg", ".jpeg", ".png", ".webp"}
 # gRPC's own part: streams take turns among the servers, and one that a server did not take is opened at the next.
 SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
@@ -187,7 +187,8 @@ class Link:
         if frame.format == pb.FRAME_FORMAT_RGB8:
             picture = Image.frombytes("RGB", (frame.width, frame.height), frame.data)
         else:
-            picture = Image.open(io.BytesIO(frame.data)).convert("RGB")
+            # As it is seen: what is made of it says nothing of how it is to be turned.
+            picture = ImageOps.exif_transpose(Image.open(io.BytesIO(frame.data))).convert("RGB")
         side, (width, height) = self.side(*picture.size), picture.size
         if side < max(width, height):
             scale = side / max(width, height)

@@ -174,3 +174,47 @@ fn what_is_too_large_is_made_smaller_whatever_it_comes_as() {
         assert_eq!((encoded.width, encoded.height), (64, 32));
     }
 }
+
+/// A phone stores what it sees turned, and says so: what is made smaller of it, or drawn into, is upright.
+#[test]
+fn pictures_that_say_how_they_lie_are_turned_before_they_are_made_smaller() {
+    let red = image::Rgb([220, 20, 20]);
+    let blue = image::Rgb([20, 20, 220]);
+    let stored = RgbImage::from_fn(64, 32, |x, _| if x < 32 { red } else { blue });
+    let mut file = crate::encode::jpeg(&stored, 95).unwrap();
+    // Behind the first marker: a segment of 34 bytes, in which the picture's left edge is at the top (6).
+    let mut exif =
+        b"\xff\xe1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06".to_vec();
+    exif.extend([0; 6]);
+    file.splice(2..2, exif);
+    let config = ProducerConfig {
+        open: Box::new(|| Err(anyhow!("it is open"))),
+        encoding: Encoding::Jpeg(95),
+        max_side: 32,
+        wanted: None,
+        keep_pictures: true,
+        repeat: false,
+        reconnect: false,
+        tell: Box::new(|_| {}),
+        preload: None,
+        limit: None,
+    };
+    let frame = SourceFrame {
+        content: Content::File {
+            data: file.into(),
+            path: "phone.jpg".into(),
+        },
+        truth: None,
+    };
+    let prepared = prepare(frame, &config).unwrap();
+    assert_eq!(prepared.made.source, (32, 64));
+    assert_eq!(prepared.made.size, (16, 32));
+    let sent = picture::read(&prepared.made.encoded.data).unwrap();
+    let drawn_into = prepared.picture.unwrap();
+    for picture in [&sent, &*drawn_into] {
+        let (width, height) = picture.dimensions();
+        let at = |y: u32| picture.get_pixel(width / 2, y).0;
+        assert!(at(1)[0] > 180 && at(1)[2] < 80, "{:?}", at(1));
+        assert!(at(height - 2)[2] > 180, "{:?}", at(height - 2));
+    }
+}
