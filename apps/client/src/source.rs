@@ -40,6 +40,15 @@ pub enum Content {
     },
 }
 
+/// Pictures of a source that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// How many.
+    pub pictures: u64,
+    /// Why the first of them could not.
+    pub why: String,
+}
+
 /// Yields pictures.
 pub trait Source: Send {
     /// The next picture; `None` at the end.
@@ -55,6 +64,11 @@ pub trait Source: Send {
 
     /// Frames a second of the recording.
     fn frames_per_second(&self) -> Option<f64> {
+        None
+    }
+
+    /// Its pictures that could not be read so far; `None` where all could.
+    fn unreadable(&self) -> Option<&Unreadable> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! Brings what devices report to the pipelines that it is for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -11,40 +11,37 @@ use spillgate_controller::host::{MemberResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
 use spillgate_pipeline::action::{self, Load};
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Address, Incarnation, ToGateway};
+use spillgate_pipeline::message::{Address, Incarnation, Place, ToGateway};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::device::{Finished, Upstream};
 use spillgate_worker::placed::RanBatch;
 
-/// Passes the reports of devices to hosts. A worker belongs to one host.
+/// Passes the reports of devices to hosts. A worker belongs to one host. Hosts have ways to their devices, so devices keep no host: what
+/// they say to one that is gone is heard by nobody.
 pub(crate) struct Upstreams {
     /// The one in which the devices number their batches.
     life: Incarnation,
-    routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>,
-    hosts: Vec<Arc<PipelineHost>>,
+    routes: IndexMap<WorkerId, Weak<PipelineHost>, FxBuildHasher>,
+    hosts: Vec<Weak<PipelineHost>>,
 }
 
 impl Upstreams {
     /// For devices that number their batches in that life.
     pub(crate) fn new(life: Incarnation, hosts: &[Arc<PipelineHost>]) -> Self {
         let of = |host: &Arc<PipelineHost>| {
-            let host = host.clone();
-            host.workers()
-                .map(|w| w.worker)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .map(move |w| (w, host.clone()))
+            let route = |place: &Place| (place.worker, Arc::downgrade(host));
+            host.workers().map(route).collect::<Vec<_>>()
         };
         Upstreams {
             life,
             routes: hosts.iter().flat_map(of).collect(),
-            hosts: hosts.to_vec(),
+            hosts: hosts.iter().map(Arc::downgrade).collect(),
         }
     }
 
-    fn host(&self, worker: WorkerId) -> &Arc<PipelineHost> {
-        &self.routes[&worker]
+    fn host(&self, worker: WorkerId) -> Option<Arc<PipelineHost>> {
+        self.routes[&worker].upgrade()
     }
 
     /// A batch of a fleet ran: each worker of which it has requests hears of its own.
@@ -66,7 +63,10 @@ impl Upstreams {
             let (own, others) = rest.into_iter().partition(|(m, _)| m.worker == worker);
             rest = others;
             let own: Vec<(action::Member<Arc<Job>>, Ran)> = own;
-            let place = self.host(worker).place(worker);
+            let Some(host) = self.host(worker) else {
+                continue;
+            };
+            let place = host.place(worker);
             let record = BatchRecord {
                 device: place.device,
                 batch: BatchId(id.0),
@@ -92,7 +92,7 @@ impl Upstreams {
                 times: times(&record, member.arrived_at, member.batched_at, member.load),
                 result,
             });
-            self.host(worker).finished(&record, &[], members);
+            host.finished(&record, &[], members);
         }
     }
 }
@@ -131,7 +131,9 @@ fn times(
 
 impl Upstream for Upstreams {
     fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
-        self.host(worker).device_says(worker, home, message);
+        if let Some(host) = self.host(worker) {
+            host.device_says(worker, home, message);
+        }
     }
 
     fn finished(&self, finished: Finished) {
@@ -177,21 +179,26 @@ impl Upstream for Upstreams {
             ),
             result,
         });
-        self.host(record.worker)
-            .finished(&record, &forecasters, members);
+        if let Some(host) = self.host(record.worker) {
+            host.finished(&record, &forecasters, members);
+        }
     }
 
     fn reran(&self, worker: WorkerId, took: Duration) {
-        self.host(worker).reran(worker, took);
+        if let Some(host) = self.host(worker) {
+            host.reran(worker, took);
+        }
     }
 
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
         let result = result.map_err(|error| error.to_string());
-        self.host(worker).worker_loaded(worker, result);
+        if let Some(host) = self.host(worker) {
+            host.worker_loaded(worker, result);
+        }
     }
 
     fn down(&self, device: DeviceId, cause: &str) {
-        for host in &self.hosts {
+        for host in self.hosts.iter().filter_map(Weak::upgrade) {
             host.parted(&[Address::Device(device)], cause);
         }
     }

@@ -1,7 +1,7 @@
 //! H.264 in MP4, decoded with OpenH264. Sound is ignored. Other codecs are reported to the caller, which has ffmpeg.
 //!
-//! Frames come in display order. A sample that does not decode is skipped while others do, as in a player; a file in
-//! which nothing decodes is an error.
+//! Frames come in display order. A sample that does not decode is skipped and counted while others do; a file in which nothing
+//! decodes is an error.
 
 mod tables;
 
@@ -17,7 +17,7 @@ use openh264::decoder::{DecodedYUV, Decoder, DecoderConfig, Flush};
 use openh264::formats::YUVSource;
 
 use self::tables::{BoxHeader, BoxSize, Sample, video_track};
-use super::{Content, Source, SourceFrame};
+use super::{Content, Source, SourceFrame, Unreadable};
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 /// Most bytes of the tables: those of a day of video fit.
@@ -49,7 +49,9 @@ pub(crate) struct Mp4Source {
     decoder: Decoder,
     ready: VecDeque<RgbImage>,
     decoded: u64,
+    /// Broken samples in a row.
     broken: u32,
+    unreadable: Option<Unreadable>,
     flushed: bool,
 }
 
@@ -89,6 +91,7 @@ impl Mp4Source {
             ready: VecDeque::new(),
             decoded: 0,
             broken: 0,
+            unreadable: None,
             flushed: false,
         })))
     }
@@ -115,6 +118,11 @@ impl Mp4Source {
         };
         if let Err(error) = outcome {
             self.broken += 1;
+            let unreadable = self.unreadable.get_or_insert_with(|| Unreadable {
+                pictures: 0,
+                why: format!("{error:#}"),
+            });
+            unreadable.pictures += 1;
             if self.broken == BROKEN_SAMPLES_MAX || self.decoded == 0 && self.ended() {
                 bail!("{}: the video is damaged: {error:#}", self.path.display());
             }
@@ -145,6 +153,12 @@ impl Source for Mp4Source {
                 if let Ok(rest) = self.decoder.flush_remaining() {
                     self.ready.extend(rest.iter().map(to_rgb));
                 }
+                // Those that depend on a broken one did not come out either.
+                let all = self.samples.len() as u64;
+                let came = self.decoded + self.ready.len() as u64;
+                if let Some(unreadable) = &mut self.unreadable {
+                    unreadable.pictures = unreadable.pictures.max(all.saturating_sub(came));
+                }
             } else if self.decoded == 0 {
                 bail!(
                     "{}: the video has no picture that can be decoded",
@@ -162,6 +176,10 @@ impl Source for Mp4Source {
 
     fn frames_per_second(&self) -> Option<f64> {
         self.frames_per_second
+    }
+
+    fn unreadable(&self) -> Option<&Unreadable> {
+        self.unreadable.as_ref()
     }
 }
 

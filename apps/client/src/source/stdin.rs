@@ -1,6 +1,6 @@
 //! Video from a pipe: JPEG pictures one after another (MJPEG), or pixels of a given size.
 //!
-//! The pipe may carry anything: bytes that are not a picture are an error, and no claimed length is trusted beyond
+//! The pipe may carry anything: bytes in which no picture begins are an error, and no claimed length is trusted beyond
 //! [`PICTURE_BYTES_MAX`].
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use image::RgbImage;
 
-use super::{Content, Source, SourceFrame};
+use super::{Content, Source, SourceFrame, Unreadable};
 
 /// Most bytes of a picture: the server's default (`limits.frame_bytes`).
 const PICTURE_BYTES_MAX: usize = 16 << 20;
@@ -69,11 +69,12 @@ impl fmt::Display for RawVideo {
     }
 }
 
-/// Reads pictures from a pipe.
+/// Reads pictures from a pipe. A picture that is broken or cut off is skipped and counted, up to where the next one begins.
 pub(super) struct PipeSource {
     pipe: BufReader<Box<dyn Read + Send>>,
     raw: Option<RawVideo>,
     frames: u64,
+    unreadable: Option<Unreadable>,
 }
 
 impl PipeSource {
@@ -82,6 +83,40 @@ impl PipeSource {
             pipe: BufReader::with_capacity(1 << 16, pipe),
             raw,
             frames: 0,
+            unreadable: None,
+        }
+    }
+
+    /// The next JPEG; `None` when the pipe ends.
+    fn next_jpeg(&mut self) -> Result<Option<Content>> {
+        let mut has_begun = false;
+        loop {
+            let skips = match self.unreadable {
+                None => BETWEEN_BYTES_MAX,
+                Some(_) => PICTURE_BYTES_MAX,
+            };
+            if !has_begun && !find_picture(&mut self.pipe, skips)? {
+                return Ok(None);
+            }
+            let mut picture = Picture {
+                pipe: &mut self.pipe,
+                data: vec![0xff, SOI],
+            };
+            let why;
+            (why, has_begun) = match picture.read_rest()? {
+                Rest::Whole => {
+                    return Ok(Some(Content::File {
+                        data: picture.data.into(),
+                        path: PathBuf::from("standard input"),
+                    }));
+                }
+                Rest::Another => ("another one begins inside of it".to_owned(), true),
+                Rest::Broken(why) => (why, false),
+            };
+            let unreadable = self
+                .unreadable
+                .get_or_insert(Unreadable { pictures: 0, why });
+            unreadable.pictures += 1;
         }
     }
 }
@@ -90,12 +125,18 @@ impl Source for PipeSource {
     fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
         let content = match self.raw {
             Some(raw) => read_raw(&mut self.pipe, raw),
-            None => read_jpeg(&mut self.pipe),
+            None => self.next_jpeg(),
         };
         let content =
             content.with_context(|| format!("standard input: after {} frames", self.frames))?;
         if content.is_none() && self.frames == 0 {
-            bail!("standard input: it ended before the first frame");
+            match &self.unreadable {
+                Some(unreadable) => bail!(
+                    "standard input: a JPEG picture is broken: {}",
+                    unreadable.why
+                ),
+                None => bail!("standard input: it ended before the first frame"),
+            }
         }
         self.frames += 1;
         Ok(content.map(|content| SourceFrame {
@@ -106,6 +147,10 @@ impl Source for PipeSource {
 
     fn frames_per_second(&self) -> Option<f64> {
         self.raw.map(|raw| raw.frames_per_second)
+    }
+
+    fn unreadable(&self) -> Option<&Unreadable> {
+        self.unreadable.as_ref()
     }
 }
 
@@ -123,35 +168,24 @@ fn read_raw(pipe: &mut impl Read, raw: RawVideo) -> Result<Option<Content>> {
     Ok(RgbImage::from_raw(raw.width, raw.height, rgb).map(Content::Picture))
 }
 
-/// The next JPEG file; `None` when the pipe ends before it begins.
-fn read_jpeg(pipe: &mut impl Read) -> Result<Option<Content>> {
+/// Reads up to where a picture begins, which is within so many bytes; false when the pipe ends before.
+fn find_picture(pipe: &mut impl Read, bytes_max: usize) -> Result<bool> {
     let mut between = 0;
     let mut last = 0;
-    loop {
-        let Some(byte) = next_byte(pipe)? else {
-            return Ok(None);
-        };
+    while let Some(byte) = next_byte(pipe)? {
         if (last, byte) == (0xff, SOI) {
-            break;
+            return Ok(true);
         }
         between += 1;
-        if between > BETWEEN_BYTES_MAX {
+        if between > bytes_max {
             bail!(
-                "no JPEG picture begins within {BETWEEN_BYTES_MAX} bytes; MJPEG is read here, and pixels (rgb24) \
+                "no JPEG picture begins within {bytes_max} bytes; MJPEG is read here, and pixels (rgb24) \
                  with --raw-video WIDTHxHEIGHT@FPS"
             );
         }
         last = byte;
     }
-    let mut picture = Picture {
-        pipe,
-        data: vec![0xff, SOI],
-    };
-    picture.read_rest().context("a JPEG picture is broken")?;
-    Ok(Some(Content::File {
-        data: picture.data.into(),
-        path: PathBuf::from("standard input"),
-    }))
+    Ok(false)
 }
 
 // Markers of JPEG, each after a byte 0xff.
@@ -166,75 +200,92 @@ struct Picture<'a, R> {
     data: Vec<u8>,
 }
 
+/// How a picture went on.
+enum Rest {
+    /// To its last marker.
+    Whole,
+    /// Another picture begins before that.
+    Another,
+    /// It cannot be followed: why.
+    Broken(String),
+}
+
 impl<R: Read> Picture<'_, R> {
     /// Reads from the first marker to the last one. Pictures within a segment, such as a preview, are skipped.
-    fn read_rest(&mut self) -> Result<()> {
-        let mut marker = self.marker()?;
+    fn read_rest(&mut self) -> Result<Rest> {
+        match self.follow()? {
+            Ok(rest) => Ok(rest),
+            Err(Cut) if self.data.len() == PICTURE_BYTES_MAX => {
+                let mib = PICTURE_BYTES_MAX >> 20;
+                Ok(Rest::Broken(format!("it has more than {mib} MiB")))
+            }
+            Err(Cut) => {
+                let n = self.data.len();
+                Ok(Rest::Broken(format!("it is cut off after {n} bytes")))
+            }
+        }
+    }
+
+    fn follow(&mut self) -> Result<Result<Rest, Cut>> {
+        let mut is_in_scan = false;
         loop {
+            let Some(marker) = self.marker(is_in_scan)? else {
+                return Ok(Err(Cut));
+            };
             match marker {
-                EOI => return Ok(()),
-                TEM => marker = self.marker()?,
-                _ if RESTARTS.contains(&marker) => marker = self.marker()?,
+                EOI => return Ok(Ok(Rest::Whole)),
+                SOI => return Ok(Ok(Rest::Another)),
+                TEM => {}
+                _ if RESTARTS.contains(&marker) => {}
                 _ => {
-                    self.segment()?;
-                    marker = if marker == SOS {
-                        self.scan()?
-                    } else {
-                        self.marker()?
-                    };
+                    if !self.segment()? {
+                        return Ok(Err(Cut));
+                    }
+                    is_in_scan = marker == SOS;
                 }
             }
         }
     }
 
-    fn byte(&mut self) -> Result<u8> {
-        let Some(byte) = next_byte(self.pipe)? else {
-            bail!("it is cut off after {} bytes", self.data.len());
-        };
+    /// The next byte; `None` at the end of the pipe, or of what a picture may have.
+    fn byte(&mut self) -> Result<Option<u8>> {
         if self.data.len() == PICTURE_BYTES_MAX {
-            bail!("it has more than {} MiB", PICTURE_BYTES_MAX >> 20);
+            return Ok(None);
         }
-        self.data.push(byte);
+        let byte = next_byte(self.pipe)?;
+        self.data.extend(byte);
         Ok(byte)
     }
 
-    /// Reads 0xff, any number of times, and the byte that follows.
-    fn marker(&mut self) -> Result<u8> {
-        if self.byte()? != 0xff {
-            bail!("no marker at byte {}", self.data.len() - 1);
-        }
-        loop {
-            match self.byte()? {
-                0xff => {}
-                marker => return Ok(marker),
+    /// Reads up to the next marker. What stands before it is skipped, as decoders do; so are restarts and stuffing in coded pixels.
+    fn marker(&mut self, is_in_scan: bool) -> Result<Option<u8>> {
+        let mut last = 0;
+        while let Some(byte) = self.byte()? {
+            let is_marker = last == 0xff && byte != 0xff && byte != 0;
+            if is_marker && !(is_in_scan && RESTARTS.contains(&byte)) {
+                return Ok(Some(byte));
             }
+            last = byte;
         }
+        Ok(None)
     }
 
-    fn segment(&mut self) -> Result<()> {
-        let length = u16::from_be_bytes([self.byte()?, self.byte()?]);
-        for _ in 2..length {
-            self.byte()?;
-        }
-        Ok(())
-    }
-
-    /// Reads coded pixels, up to the marker behind them.
-    fn scan(&mut self) -> Result<u8> {
-        loop {
-            if self.byte()? != 0xff {
-                continue;
-            }
-            let mut next = self.byte()?;
-            while next == 0xff {
-                next = self.byte()?;
-            }
-            if next != 0 && !RESTARTS.contains(&next) {
-                return Ok(next);
+    /// Reads a segment; false where it is cut.
+    fn segment(&mut self) -> Result<bool> {
+        let (Some(high), Some(low)) = (self.byte()?, self.byte()?) else {
+            return Ok(false);
+        };
+        for _ in 2..u16::from_be_bytes([high, low]) {
+            if self.byte()?.is_none() {
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 }
+
+/// The pipe, or what a picture may have, ended.
+struct Cut;
 
 fn next_byte(pipe: &mut impl Read) -> Result<Option<u8>> {
     let mut byte = [0];
@@ -335,11 +386,7 @@ mod tests {
             ),
             (cut, None, "it is cut off after 200 bytes"),
             (endless, None, "it has more than 16 MiB"),
-            (
-                [picture(1), vec![0xff, SOI, 1, 2]].concat(),
-                None,
-                "after 1 frames",
-            ),
+            ([picture(1), vec![7; 5000]].concat(), None, "after 1 frames"),
             (
                 vec![0; 13],
                 raw,
@@ -350,6 +397,36 @@ mod tests {
             assert!(error.contains(says), "{error}");
             assert!(error.starts_with("standard input:"), "{error}");
         }
+    }
+
+    #[test]
+    fn pictures_go_on_after_a_broken_one_which_is_counted() {
+        let whole = picture(20);
+        // Within its coded pixels.
+        let cut = &whole[..whole.len() - 200];
+        let junk = [0; 9000];
+        let bytes = [
+            &picture(10),
+            cut,
+            &picture(30),
+            cut,
+            &junk,
+            &picture(40),
+            cut,
+        ]
+        .concat();
+        let mut source = PipeSource::new(Box::new(std::io::Cursor::new(bytes)), None);
+        let mut read = Vec::new();
+        while let Some(frame) = source.next_frame().unwrap() {
+            let Content::File { data, .. } = frame.content else {
+                panic!("a file")
+            };
+            read.push(data.to_vec());
+        }
+        assert_eq!(read, [picture(10), picture(30), picture(40)]);
+        let unreadable = source.unreadable().unwrap();
+        assert_eq!(unreadable.pictures, 3);
+        assert_eq!(unreadable.why, "another one begins inside of it");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::encode::{Encoded, Encoding, encode};
 use crate::picture;
 use crate::record::SentAs;
 use crate::resize::{Scale, shrink, smaller};
-use crate::source::{Content, Source, SourceFrame};
+use crate::source::{Content, Source, SourceFrame, Unreadable};
 
 /// Enough frames to bridge one slow frame, few enough to hold large pictures.
 const READY_FRAMES_MAX: usize = 4;
@@ -247,6 +247,16 @@ fn run(
         }
         if let Some(error) = broken {
             return Err(error);
+        }
+        if let Some(Unreadable { pictures, why }) = source.unreadable() {
+            let all = frames - before + pictures;
+            let text = format!(
+                "{pictures} of {all} pictures of the source could not be read; the first: {why}"
+            );
+            if !config.repeat {
+                return Err(anyhow!(text));
+            }
+            (config.tell)(Notice::Lost(text));
         }
         if !config.repeat || frames == before {
             return Ok(());

@@ -144,3 +144,27 @@ fn damaged_files_neither_panic_nor_hang() {
         assert!(outcome.is_err() || outcome.is_ok_and(|pictures| pictures.len() <= 12 * 2));
     }
 }
+
+#[test]
+fn pictures_that_do_not_decode_are_counted() {
+    let file = File::new("holed");
+    write_video(&file, 60);
+    let mut bytes = std::fs::read(&file.0).unwrap();
+    let name = bytes.windows(4).position(|w| w == b"mdat").unwrap();
+    let length = u32::from_be_bytes(bytes[name - 4..name].try_into().unwrap()) as usize;
+    // Zeros in place of the middle of the pictures: lengths of units say nothing then.
+    bytes[name + length / 2..name + length / 2 + length / 6].fill(0);
+    std::fs::write(&file.0, &bytes).unwrap();
+    let spec = SourceSpec::parse(&file.0.to_string_lossy()).unwrap();
+    let mut source = spec.open(0).unwrap();
+    let mut came = 0;
+    while source.next_frame().unwrap().is_some() {
+        came += 1;
+    }
+    let unreadable = source.unreadable().expect("some do not decode");
+    assert!(
+        unreadable.pictures >= 60 - came && came > 20,
+        "{came} and {unreadable:?}"
+    );
+    assert!(!unreadable.why.is_empty());
+}

@@ -1,8 +1,11 @@
 //! The end of a server or of a connection, as clients see it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate::embedded::Deployment;
 use spillgate_controller_policy::door::AGE_GRACE;
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Said;
@@ -128,4 +131,26 @@ async fn a_connection_that_has_its_age_takes_no_new_calls_and_then_its_streams_e
     let (_sender, mut replies) = stream().await;
     assert!(matches!(next(&mut replies).await, Ok(Said::Opened(_))));
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_what_was_served_before_a_reload() {
+    let server = TestServer::live(&[ONE], |_| {}).await;
+    let before = Arc::downgrade(&server.hosts()[0]);
+    let mut pipeline = (**server.hosts()[0].pipeline()).clone();
+    pipeline.slo += Duration::from_millis(1);
+    let mut profiles = ProfileSet::default();
+    let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
+    profiles.insert("emulated", "a", "-", profile);
+    let deployment = Deployment {
+        pipeline: Arc::new(pipeline),
+        base_dir: Default::default(),
+        profiles,
+        families: Default::default(),
+    };
+    let renewer = server.renewer();
+    let renewed = tokio::task::spawn_blocking(move || renewer.renew(&[deployment]));
+    renewed.await.unwrap().unwrap();
+    let is_freed = |_: &TestServer| before.strong_count() == 0;
+    server.until("the pipeline's host is freed", is_freed).await;
 }

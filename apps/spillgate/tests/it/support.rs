@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use spillgate::cores::Cores;
 use spillgate::embedded::Deployment;
-use spillgate::server::{Ended, Server, ServerConfig};
+use spillgate::server::{Ended, Renewer, Server, ServerConfig};
 use spillgate_backend::clock::{Clock, TestClock};
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::Value;
+use spillgate_controller::host::PipelineHost;
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
@@ -255,6 +256,16 @@ impl TestServer {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.server.address)
+    }
+
+    /// What serves other pipelines from then on.
+    pub(crate) fn renewer(&self) -> Renewer {
+        self.server.renewer()
+    }
+
+    /// The hosts of its pipelines.
+    pub(crate) fn hosts(&self) -> Vec<Arc<PipelineHost>> {
+        self.server.hosts()
     }
 
     pub(crate) async fn client(&self) -> SpillgateClient<Channel> {
