@@ -68,7 +68,7 @@ pub(super) struct Decompress<'a> {
 }
 
 impl<'a> Decompress<'a> {
-    /// `held`: most bytes that coefficients may take.
+    /// `held`: most bytes that the library may take.
     pub(super) fn new(
         data: &'a [u8],
         held: usize,
@@ -160,6 +160,10 @@ impl<'a> Decompress<'a> {
             let info = self.info();
             // SAFETY: each of the `n` rows has the length that the library computed for it.
             let read = guard(|| unsafe { jpeg_read_scanlines(info, rows.as_mut_ptr(), n) })?;
+            if read == 0 {
+                // Never asked for more than there are; without this a library that gives none would hold the thread.
+                return Ok(());
+            }
             upright.wrote(read as usize);
         }
         Ok(())
