@@ -2,12 +2,15 @@
 //!
 //! Field names are a published format: they are added, never changed.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value as Json, json};
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;
 use spillgate_scenes::score::{Counts, MeanF1};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::tally::outcome_word;
 
@@ -22,11 +25,24 @@ pub struct SentAs {
     pub bandwidth: Option<f64>,
 }
 
+/// Where a frame comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Origin {
+    /// Its time by its source's own clock, in seconds, where there is one.
+    pub media: Option<f64>,
+    /// Its number in the source, from 0, those included that were not sent.
+    pub number: u64,
+}
+
 /// A frame that ended, from the client's view. Times count from the start of the run.
 #[derive(Clone, Debug)]
 pub struct FrameEnd {
-    /// The client that sent it.
+    /// The client that sent it, and its name.
     pub client: usize,
+    /// Name of that client.
+    pub name: Arc<str>,
+    /// Where it comes from; `None` where no source gave it.
+    pub origin: Option<Origin>,
     /// When it was due.
     pub due: Duration,
     /// When it was sent; `None` when it could not be.
@@ -45,14 +61,22 @@ impl FrameEnd {
         self.ended.saturating_sub(self.due)
     }
 
-    /// One line of JSON, without a line feed. `detection` compares what came in time with what the frame shows, where that is
+    /// One line of JSON, without a line feed; the run started at this wall time. `detection` compares what came in time with what the frame shows, where that is
     /// known.
-    pub fn to_json_line(&self, detection: Option<&MeanF1>) -> String {
+    pub fn to_json_line(&self, started: SystemTime, detection: Option<&MeanF1>) -> String {
         let result = &self.result;
         let mut line = Map::new();
         let mut put = |name: &str, value: Json| line.insert(name.to_owned(), value);
         put("client", self.client.into());
+        put("name", (*self.name).into());
         put("frame", result.number.into());
+        put("wall_time", wall(started + self.due).into());
+        if let Some(origin) = self.origin {
+            put("source_frame", origin.number.into());
+            if let Some(media) = origin.media {
+                put("media_ms", rounded(media * 1e3));
+            }
+        }
         put("outcome", outcome_word(result.outcome()).into());
         put("due_ms", milliseconds(self.due));
         put("sent_ms", self.sent.map_or(Json::Null, milliseconds));
@@ -100,6 +124,15 @@ impl FrameEnd {
         );
         Json::Object(line).to_string()
     }
+}
+
+/// RFC 3339, in UTC, to the millisecond.
+fn wall(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let to_ms = UNIX_EPOCH + Duration::from_millis(since.as_millis() as u64);
+    OffsetDateTime::from(to_ms)
+        .format(&Rfc3339)
+        .unwrap_or_default()
 }
 
 fn milliseconds(span: Duration) -> Json {
@@ -202,6 +235,11 @@ mod tests {
         };
         let end = FrameEnd {
             client: 2,
+            name: "gate".into(),
+            origin: Some(Origin {
+                media: Some(1.28),
+                number: 9,
+            }),
             due: Duration::from_millis(40),
             sent: Some(Duration::from_micros(40_250)),
             sent_as: SentAs {
@@ -219,13 +257,16 @@ mod tests {
             },
         };
         let none = vec![0; 10];
-        let line = end.to_json_line(Some(&MeanF1::default()));
+        let line = end.to_json_line(
+            UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+            Some(&MeanF1::default()),
+        );
         assert!(!line.contains('\n'));
         let back: Json = serde_json::from_str(&line).unwrap();
         assert_eq!(
             back,
             json!({
-                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25, "side": 640, "bytes": 81_000,
+                "client": 2, "name": "gate", "frame": 7, "wall_time": "2027-01-15T08:00:00.04Z", "source_frame": 9, "media_ms": 1280.0, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25, "side": 640, "bytes": 81_000,
                 "bandwidth_mbps": 15.2, "detection": { "found": none, "missed": none, "spurious": none },
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
                 "outputs": { "plates": [{ "text": "AB12", "score": 0.9, "object": 1, "of": "vehicles" }] }, "timings": [],
@@ -237,6 +278,8 @@ mod tests {
     fn a_drop_says_where_and_why() {
         let end = FrameEnd {
             client: 0,
+            name: "gate".into(),
+            origin: None,
             due: Duration::ZERO,
             sent: None,
             sent_as: SentAs::default(),
@@ -250,7 +293,7 @@ mod tests {
                 ..Default::default()
             },
         };
-        let back: Json = serde_json::from_str(&end.to_json_line(None)).unwrap();
+        let back: Json = serde_json::from_str(&end.to_json_line(UNIX_EPOCH, None)).unwrap();
         assert_eq!(back["outcome"], "dropped");
         assert_eq!(back.get("detection"), None);
         assert_eq!(back["module"], "detect");

@@ -3,13 +3,14 @@
 //!
 //! Sources block, so they run on a thread of their own. They know nothing of time: the caller decides when to ask.
 
-mod ffmpeg;
+mod address;
 mod folder;
-mod mp4_file;
 pub mod scene;
 mod stdin;
+mod video;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -18,6 +19,10 @@ use spillgate_scenes::{GroundTruth, SceneConfig};
 
 pub use self::folder::is_picture;
 pub use self::stdin::RawVideo;
+use self::video::{Input, VideoSource};
+
+/// A source without a frame for so long is silent, where its user does not say otherwise: cameras give several a second.
+pub const SILENT: Duration = Duration::from_secs(10);
 
 /// One picture of a source.
 pub struct SourceFrame {
@@ -25,6 +30,10 @@ pub struct SourceFrame {
     pub content: Content,
     /// The ground truth, where it is known.
     pub truth: Option<GroundTruth>,
+    /// Its time by the source's own clock, in seconds, where the source has one.
+    pub media: Option<f64>,
+    /// Its number in the source, from 0. Of a live source numbers are missing: frames that were not taken.
+    pub number: u64,
 }
 
 /// A picture, decoded or not.
@@ -40,11 +49,13 @@ pub enum Content {
     },
 }
 
-/// Pictures of a source that could not be read.
+/// Pictures of a source that could not be read, or not wholly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// How many.
+    /// How many did not come.
     pub pictures: u64,
+    /// How many came with wrong parts.
+    pub damaged: u64,
     /// Why the first of them could not.
     pub why: String,
 }
@@ -67,6 +78,16 @@ pub trait Source: Send {
         None
     }
 
+    /// Whether its frames have times of their own, at which they are to be sent.
+    fn has_times(&self) -> bool {
+        false
+    }
+
+    /// What its user should know of its pictures, once some came.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
     /// Its pictures that could not be read so far; `None` where all could.
     fn unreadable(&self) -> Option<&Unreadable> {
         None
@@ -78,6 +99,10 @@ pub trait Source: Send {
     }
 }
 
+/// What `ffmpeg` reads. It is shown without secrets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Video(Input);
+
 /// The source, as the user wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceSpec {
@@ -85,10 +110,8 @@ pub enum SourceSpec {
     Scene(SceneConfig),
     /// A folder of JPEG, PNG and WebP files, or one such file.
     Folder(PathBuf),
-    /// An MP4 file.
-    Mp4(PathBuf),
-    /// Anything that `ffmpeg` reads: another file, an RTSP or HTTP address, a camera.
-    Ffmpeg(String),
+    /// What `ffmpeg` reads: a video file, an address, a camera.
+    Video(Video),
     /// Standard input: pictures (MJPEG), or pixels.
     Stdin(Option<RawVideo>),
 }
@@ -108,8 +131,8 @@ impl SourceSpec {
         if text == "scene" {
             return Ok(SourceSpec::Scene(SceneConfig::default()));
         }
-        if text.contains("://") || text.starts_with("/dev/video") {
-            return Ok(SourceSpec::Ffmpeg(text.to_owned()));
+        if let Some(input) = video::input_of(text)? {
+            return Ok(SourceSpec::Video(Video(input)));
         }
         let path = Path::new(text);
         let metadata = std::fs::metadata(path).with_context(|| {
@@ -124,33 +147,36 @@ impl SourceSpec {
         Ok(match extension.as_str() {
             _ if metadata.is_dir() => SourceSpec::Folder(path.to_owned()),
             "jpg" | "jpeg" | "png" | "webp" => SourceSpec::Folder(path.to_owned()),
-            "mp4" | "m4v" | "mov" => SourceSpec::Mp4(path.to_owned()),
-            _ => SourceSpec::Ffmpeg(text.to_owned()),
+            _ => SourceSpec::Video(Video(video::file(path))),
         })
     }
 
-    /// Opens it for the client with this number; only scenes differ by client.
+    /// Opens it for the client with this number; only scenes differ by client. A video is given up when no frame comes for `silent`.
     ///
     /// # Errors
     /// When it cannot be read. One line that names the file.
-    pub fn open(&self, client: usize) -> Result<Box<dyn Source>> {
+    pub fn open(&self, client: usize, silent: Duration) -> Result<Box<dyn Source>> {
         Ok(match self {
             SourceSpec::Scene(config) => Box::new(scene::SceneSource::new(config, client)?),
             SourceSpec::Folder(path) => Box::new(folder::FolderSource::open(path)?),
-            SourceSpec::Mp4(path) => match mp4_file::Mp4Source::open(path)? {
-                mp4_file::Opened::H264(source) => source,
-                mp4_file::Opened::Other(codec) => {
-                    let input = path.to_string_lossy();
-                    Box::new(ffmpeg::FfmpegSource::start(&input).with_context(|| {
-                        format!("{input}: the video is {codec}, and without ffmpeg only H.264 in one piece is read")
-                    })?)
-                }
-            },
-            SourceSpec::Ffmpeg(input) => Box::new(ffmpeg::FfmpegSource::start(input)?),
+            SourceSpec::Video(Video(input)) => Box::new(VideoSource::start(input, silent)?),
             SourceSpec::Stdin(raw) => {
                 Box::new(stdin::PipeSource::new(Box::new(std::io::stdin()), *raw))
             }
         })
+    }
+
+    /// Whether it is at an address, and so may not be there yet.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, SourceSpec::Video(Video(Input::Address(_))))
+    }
+
+    /// It for people: addresses without their passwords.
+    pub fn shown(&self) -> Option<String> {
+        match self {
+            SourceSpec::Video(Video(input)) => Some(input.shown()),
+            _ => None,
+        }
     }
 }
 

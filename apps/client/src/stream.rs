@@ -15,14 +15,16 @@ mod producer;
 mod saver;
 mod screen;
 mod session;
+mod sources;
 mod summary;
+mod timeline;
 mod trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -30,13 +32,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::adapting::WantedSide;
 use self::board::{Board, Lost, Results};
-use self::clock::FrameClock;
+use self::clock::{FrameClock, Pacing};
 use self::pace::Pace;
 use self::plot::Plot;
 use self::producer::{Notice, Producer, ProducerConfig};
 use self::saver::SaverConfig;
 use self::screen::{Display, Screen, status_line};
 use self::session::{Session, SessionConfig, SessionEnd};
+use self::sources::Sources;
 use self::summary::{Heading, render};
 use self::trace::SpanExport;
 use crate::ExitSummary;
@@ -59,19 +62,23 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 #[command(allow_negative_numbers = true)]
 pub struct StreamArgs {
-    /// An .mp4 file, a folder of .jpg and .png files, one such file, a synthetic street
-    /// (scene:seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2), or anything that an installed ffmpeg reads: other video
-    /// files, rtsp:// addresses, /dev/video0; - is standard input: JPEG pictures one after another (MJPEG), or pixels
-    /// with --raw-video
-    #[arg(default_value = "scene:")]
-    pub source: String,
+    /// Video files, rtsp:// and http:// addresses and cameras (/dev/video0), which an installed ffmpeg reads; folders of .jpg, .png and
+    /// .webp files, and such files; a synthetic street (scene:seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2); - is standard
+    /// input: JPEG pictures one after another (MJPEG), or pixels with --raw-video. Each has clients of its own. In an address ${NAME} is
+    /// the environment's variable NAME [default: scene:]
+    #[arg(value_name = "SOURCE")]
+    pub sources: Vec<String>,
+
+    /// Read sources from this file, one a line, so that passwords stand in no list of processes; lines that begin with # are comments
+    #[arg(long, value_name = "FILE")]
+    pub source_file: Option<PathBuf>,
 
     /// Standard input carries pixels of this size and rate: rgb24, rows from the top, nothing between the frames
     #[arg(long, value_name = "WIDTHxHEIGHT@FPS")]
     pub raw_video: Option<RawVideo>,
 
-    /// Wait for a live source that ends or a server that goes away, and reach it again; without this flag that is an
-    /// error
+    /// Wait for a live source that ends, or is not there yet, and for a server that goes away, and reach it again; without this flag that is
+    /// an error
     #[arg(long)]
     pub reconnect: bool,
 
@@ -83,11 +90,15 @@ pub struct StreamArgs {
     #[arg(long, value_name = "NAME", default_value = "")]
     pub pipeline: String,
 
-    /// Frames a second of each client; by default the rate of the source
+    /// A video that gives no frame for this time is silent: a live one is dialled anew with --reconnect, and anything else is an error
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
+    pub silent: Duration,
+
+    /// Frames a second of each client, of live sources at most; by default frames are sent at their own times, or at the rate of the source
     #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
     pub fps: Option<f64>,
 
-    /// Concurrent clients, each with a stream of its own; synthetic scenes differ between them
+    /// Concurrent clients of each source, each with a stream of its own; synthetic scenes differ between them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub clients: u16,
 
@@ -160,9 +171,10 @@ pub struct StreamArgs {
     #[arg(long, conflicts_with = "jpeg_quality")]
     pub raw: bool,
 
-    /// Name of this client in traces and metrics; clients get -0, -1, ... added when there are several
-    #[arg(long, value_name = "NAME", default_value = "stream")]
-    pub name: String,
+    /// Name of this client in results, status, traces and metrics; once, or once for each source in their order. Clients with the same name get
+    /// -0, -1, ... added
+    #[arg(long = "name", value_name = "NAME", default_value = "stream")]
+    pub names: Vec<String>,
 
     /// Trace this share of the frames, 0 to 1; by default the server decides
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -233,16 +245,15 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     if let Some(link) = &link {
         server = server.over(link.clone());
     }
-    let source = source_spec(&args)?;
+    let sources = Sources::of(&args)?;
+    let clients = sources.clients();
     let mut saving = SaverConfig {
         folder: args.save_frames.clone(),
         video: args.save_video.clone(),
         frames_per_second: DEFAULT_FRAMES_PER_SECOND,
     };
-    for client in 0..usize::from(args.clients) {
-        saving
-            .for_client(client, usize::from(args.clients))
-            .prepare()?;
+    for client in 0..clients {
+        saving.for_client(client, clients).prepare()?;
     }
     let (results, display) = match args.results.as_deref() {
         Some(path) if path == Path::new("-") => (Results::Stdout, Display::Stderr),
@@ -255,11 +266,15 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     let board = Arc::new(board);
 
     let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
+    let sending = stop.child_token();
     let mut opening = JoinSet::new();
-    for client in 0..usize::from(args.clients) {
+    for client in 0..clients {
         let wanted = (!args.no_adapt).then(WantedSide::default);
-        let session = session_config(&args, &server, client, spans.clone(), wanted.clone())?;
-        let producer = producer_config(&args, &source, client, &board, wanted);
+        let name = sources.name(client);
+        let mut session = session_config(&args, &server, client, name, wanted)?;
+        session.spans = spans.clone();
+        let source = sources.of_client(client);
+        let producer = producer_config(&args, source, client, &board, &session, &sending);
         opening.spawn(async move {
             let producer = tokio::task::spawn_blocking(|| Producer::start(producer)).await??;
             let session = Session::open(session, producer).await?;
@@ -271,39 +286,44 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         opened = opening.join_next() => opened,
         () = stop.cancelled() => return Err(anyhow!("interrupted before the first frame")),
     } {
-        sessions.push(opened??);
+        match opened? {
+            Ok(session) => sessions.push(session),
+            Err(error) => {
+                // A source that is still waited for is not wanted any more.
+                sending.cancel();
+                return Err(error);
+            }
+        }
     }
     sessions.sort_by_key(|(client, _)| *client);
     let Some((_, first)) = sessions.first() else {
         return Err(anyhow!("no clients"));
     };
 
-    let rate = args
-        .fps
-        .or(first.frames_per_second)
-        .unwrap_or(DEFAULT_FRAMES_PER_SECOND);
+    let rates = sessions.iter().map(|(_, session)| rate_of(&args, session));
+    let rate = rates.sum::<f64>() / clients as f64;
     let mut heading = Heading {
         pipeline: first.opened().pipeline.clone(),
         server: server.url.clone(),
-        source: args.source.clone(),
-        clients: sessions.len(),
+        source: sources.shown(),
+        clients,
+        paced: paced(&args, &sessions),
         slo_ms: first.opened().slo_ms,
         frames_per_second: rate,
         elapsed: Duration::ZERO,
         slipped: Duration::ZERO,
         saved: (0, 0),
     };
-    saving.frames_per_second = rate;
-
     let start = Instant::now() + START_IN;
-    let interval = Duration::from_secs_f64(1.0 / rate);
-    let sending = stop.child_token();
-    let clients = sessions.len();
+    board.starts(SystemTime::now() + START_IN);
     let mut running = JoinSet::new();
     for (client, session) in sessions {
+        let rate = rate_of(&args, &session);
+        let interval = Duration::from_secs_f64(1.0 / rate);
+        saving.frames_per_second = rate;
         // Clients take turns within an interval, like unsynchronised cameras.
         let phase = interval.mul_f64(client as f64 / clients as f64);
-        let clock = FrameClock::new(start + phase, interval);
+        let clock = FrameClock::new(pacing_of(&args, &session), start + phase, interval);
         let saving = saving.for_client(client, clients);
         let (board, sending, stop) = (board.clone(), sending.clone(), stop.clone());
         running.spawn(async move {
@@ -345,6 +365,9 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     }
     let counts = board.counts();
     board.screen.summary(&render(&heading, &counts));
+    if counts.tally.outcomes.total() == 0 {
+        error.get_or_insert(anyhow!("no frame came from {}", heading.source));
+    }
     match error.or(unwritten) {
         Some(error) => Err(error),
         None => Ok(ExitSummary {
@@ -388,18 +411,47 @@ async fn watch(
     }
 }
 
+/// Usual frames a second of a client.
+fn rate_of(args: &StreamArgs, session: &Session) -> f64 {
+    let rate = args.fps.or(session.frames_per_second);
+    rate.unwrap_or(DEFAULT_FRAMES_PER_SECOND)
+}
+
+fn pacing_of(args: &StreamArgs, session: &Session) -> Pacing {
+    match (session.is_live, session.has_times && args.fps.is_none()) {
+        (true, _) => Pacing::Live,
+        (false, true) => Pacing::Own,
+        (false, false) => Pacing::Even,
+    }
+}
+
+/// When frames are sent, for people.
+fn paced(args: &StreamArgs, sessions: &[(usize, Session)]) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for (_, session) in sessions {
+        let rate = rate_of(args, session);
+        let text = match pacing_of(args, session) {
+            Pacing::Even => format!("at {rate:.3} frames/s"),
+            Pacing::Own => format!("at their own times (about {rate:.3} frames/s)"),
+            Pacing::Live => match args.fps {
+                Some(rate) => format!("live, at most {rate:.3} frames/s"),
+                None => "live".to_owned(),
+            },
+        };
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all.join(", ")
+}
+
 fn session_config(
     args: &StreamArgs,
     server: &Server,
     client: usize,
-    spans: Option<SpanExport>,
+    name: Arc<str>,
     wanted: Option<WantedSide>,
 ) -> Result<SessionConfig> {
-    let name = if args.clients == 1 {
-        args.name.clone()
-    } else {
-        format!("{}-{client}", args.name)
-    };
     Ok(SessionConfig {
         client,
         server: server.clone(),
@@ -411,25 +463,11 @@ fn session_config(
         application: args.application.clone(),
         models: models::of_each(&args.models)?,
         trace_sample: args.trace_sample,
-        spans,
+        spans: None,
+        runs: Arc::default(),
         reconnect: args.reconnect,
         wanted,
     })
-}
-
-fn source_spec(args: &StreamArgs) -> Result<SourceSpec> {
-    let source = SourceSpec::parse(&args.source)?;
-    let stdin = matches!(source, SourceSpec::Stdin(_));
-    if stdin && (args.clients > 1 || args.repeat) {
-        bail!("standard input can be read once, by one client: leave --clients and --loop out");
-    }
-    match args.raw_video {
-        Some(_) if !stdin => {
-            bail!("--raw-video is for standard input: spillgate stream - --raw-video ...")
-        }
-        Some(raw) => Ok(SourceSpec::Stdin(Some(raw))),
-        None => Ok(source),
-    }
 }
 
 fn producer_config(
@@ -437,7 +475,8 @@ fn producer_config(
     source: &SourceSpec,
     client: usize,
     board: &Arc<Board>,
-    wanted: Option<WantedSide>,
+    session: &SessionConfig,
+    stop: &CancellationToken,
 ) -> ProducerConfig {
     let encoding = if args.raw {
         Encoding::Rgb
@@ -446,17 +485,34 @@ fn producer_config(
     };
     let (source, board) = (source.clone(), board.clone());
     let tell = move |notice| match notice {
-        Notice::Lost(text) => board.screen.line(&format!("client {client}: {text}")),
+        Notice::Lost(text) | Notice::Remark(text) => {
+            board.screen.line(&format!("client {client}: {text}"));
+        }
+        Notice::Jumped(text) => {
+            board.counts().jumps += 1;
+            board.screen.line(&format!("client {client}: {text}"));
+        }
+        Notice::Skipped(n) => board.counts().skipped += n,
+        Notice::Unreadable(pictures, damaged) => {
+            let unreadable = &mut board.counts().unreadable;
+            unreadable.0 += pictures;
+            unreadable.1 += damaged;
+        }
         Notice::Back(text) => {
             board.reconnected(Lost::Source);
             board.screen.line(&format!("client {client}: {text}"));
         }
     };
+    let silent = args.silent;
     ProducerConfig {
-        open: Box::new(move || source.open(client)),
+        is_remote: source.is_remote(),
+        open: Box::new(move || source.open(client, silent)),
+        stop: stop.clone(),
+        runs: session.runs.clone(),
+        live_interval: args.fps.map(|rate| Duration::from_secs_f64(1.0 / rate)),
         encoding,
         max_side: args.max_side,
-        wanted,
+        wanted: session.wanted.clone(),
         keep_pictures: args.save_frames.is_some() || args.save_video.is_some(),
         repeat: args.repeat,
         reconnect: args.reconnect || args.repeat,

@@ -1,9 +1,10 @@
-//! Writes pictures to an MP4 file: H.264 by OpenH264, no sound, constant rate.
+//! Writes pictures to an MP4 file: H.264 by OpenH264, no sound, each picture at a time of its own.
 //!
 //! The file is there once [`VideoWriter::finish`] has run: without its end no player opens a video.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -38,6 +39,10 @@ pub struct VideoWriter {
     encoder: Encoder,
     writer: Mp4Writer<BufWriter<Output>>,
     frames: u64,
+    /// When the first picture is shown.
+    began: Duration,
+    /// The last picture, which is shown until the next one.
+    held: Option<Mp4Sample>,
 }
 
 impl VideoWriter {
@@ -85,14 +90,16 @@ impl VideoWriter {
             writer: Mp4Writer::write_start(BufWriter::new(file), &config)
                 .with_context(|| format!("cannot write {}", path.display()))?,
             frames: 0,
+            began: Duration::ZERO,
+            held: None,
         })
     }
 
-    /// Adds a picture. One of another size is resized.
+    /// Adds a picture that is shown from `at` on, on any clock. One of another size is resized.
     ///
     /// # Errors
     /// When encoding or writing fails.
-    pub fn write(&mut self, picture: &RgbImage) -> Result<()> {
+    pub fn write(&mut self, picture: &RgbImage, at: Duration) -> Result<()> {
         let fitted;
         let size = picture.dimensions();
         let picture = if size == (self.width, self.height) {
@@ -118,18 +125,31 @@ impl VideoWriter {
                 .add_track(&track(&units, self.width, self.height)?)
                 .with_context(|| format!("cannot write {}", self.path.display()))?;
         }
-        let sample = Mp4Sample {
-            start_time: self.frames * u64::from(self.ticks_per_frame),
+        if self.frames == 0 {
+            self.began = at;
+        }
+        let ticks = at.saturating_sub(self.began).as_secs_f64() * f64::from(TIMESCALE);
+        let mut sample = Mp4Sample {
+            start_time: ticks.round() as u64,
             duration: self.ticks_per_frame,
             rendering_offset: 0,
             is_sync: units.is_key,
             bytes: Bytes::from(units.sample),
         };
-        self.writer
-            .write_sample(TRACK, &sample)
-            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        if let Some(mut last) = self.held.take() {
+            // Two pictures of one moment are shown one after the other.
+            sample.start_time = sample.start_time.max(last.start_time + 1);
+            last.duration = u32::try_from(sample.start_time - last.start_time).unwrap_or(u32::MAX);
+            self.add(&last)?;
+        }
+        self.held = Some(sample);
         self.frames += 1;
         Ok(())
+    }
+
+    fn add(&mut self, sample: &Mp4Sample) -> Result<()> {
+        let written = self.writer.write_sample(TRACK, sample);
+        written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// Completes the file.
@@ -139,6 +159,9 @@ impl VideoWriter {
     pub fn finish(mut self) -> Result<u64> {
         if self.frames == 0 {
             bail!("{}: no frame to write", self.path.display());
+        }
+        if let Some(last) = self.held.take() {
+            self.add(&last)?;
         }
         let write = |writer: &mut Mp4Writer<BufWriter<Output>>| -> Result<()> {
             writer.write_end()?;

@@ -1,10 +1,14 @@
 //! The product against real foreign programs: Jaeger receives the traces and tells them back, grpcurl and a
 //! Python client call the API, and the kernel shapes a link. Run by `cargo xtask e2e`, which builds them and names them in the environment.
 
+#[path = "e2e/cameras.rs"]
+mod cameras;
 #[path = "e2e/pictures.rs"]
 mod pictures;
 #[path = "e2e/shaper.rs"]
 mod shaper;
+#[path = "e2e/videos.rs"]
+mod videos;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use super::BenchArgs;
 use super::scenario::Requests;
 use crate::encode::{Encoding, encode};
 use crate::models;
-use crate::source::{Content, SourceSpec};
+use crate::source::{Content, SILENT, SourceSpec};
 
 /// Default size for pipelines over bytes.
 const PAYLOAD_BYTES: usize = 1024;
@@ -189,7 +189,7 @@ impl Held {
 
 /// A file, or the files of a folder in the order of their names.
 fn read(path: &Path, held: &mut Held) -> Result<Vec<pb::Frame>> {
-    let mut files = SourceSpec::Folder(PathBuf::from(path)).open(0)?;
+    let mut files = SourceSpec::Folder(PathBuf::from(path)).open(0, SILENT)?;
     let mut frames = Vec::new();
     while let Some(frame) = files.next_frame()? {
         let Content::File { data, .. } = frame.content else {

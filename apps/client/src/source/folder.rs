@@ -64,6 +64,8 @@ impl Source for FolderSource {
         Ok(Some(SourceFrame {
             content,
             truth: None,
+            media: None,
+            number: self.next as u64 - 1,
         }))
     }
 

@@ -33,13 +33,16 @@ impl SceneSource {
 
 impl Source for SceneSource {
     fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
-        let (frame, truth) = self.scene.frame(self.next);
+        let number = self.next;
+        let (frame, truth) = self.scene.frame(number);
         self.next += 1;
         let picture = RgbImage::from_raw(frame.width, frame.height, frame.rgb)
             .context("a scene's frame has the wrong number of bytes")?;
         Ok(Some(SourceFrame {
             content: Content::Picture(picture),
             truth: Some(truth),
+            media: Some(number as f64 / FRAMES_PER_SECOND),
+            number,
         }))
     }
 

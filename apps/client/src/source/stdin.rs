@@ -113,9 +113,11 @@ impl PipeSource {
                 Rest::Another => ("another one begins inside of it".to_owned(), true),
                 Rest::Broken(why) => (why, false),
             };
-            let unreadable = self
-                .unreadable
-                .get_or_insert(Unreadable { pictures: 0, why });
+            let unreadable = self.unreadable.get_or_insert(Unreadable {
+                pictures: 0,
+                damaged: 0,
+                why,
+            });
             unreadable.pictures += 1;
         }
     }
@@ -138,10 +140,15 @@ impl Source for PipeSource {
                 None => bail!("standard input: it ended before the first frame"),
             }
         }
+        let unreadable = self.unreadable.as_ref().map_or(0, |u| u.pictures);
+        let number = self.frames + unreadable;
         self.frames += 1;
+        let media = self.raw.map(|raw| number as f64 / raw.frames_per_second);
         Ok(content.map(|content| SourceFrame {
             content,
             truth: None,
+            media,
+            number,
         }))
     }
 

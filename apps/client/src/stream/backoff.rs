@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// First pause. A server or camera that only restarts is back within a few of these.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// Longest pause: attempts are rare enough to cost little, and frequent enough to notice a return quickly.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest pause: who is back is noticed within it, and an attempt in it costs little.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Pauses that double.
 #[derive(Clone, Debug)]
@@ -37,6 +37,6 @@ mod tests {
     fn pauses_double_up_to_a_bound() {
         let mut backoff = Backoff::default();
         let pauses: Vec<u128> = (0..8).map(|_| backoff.pause().as_millis()).collect();
-        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000, 5000]);
+        assert_eq!(pauses, [250, 500, 1000, 2000, 2000, 2000, 2000, 2000]);
     }
 }

@@ -3,10 +3,10 @@
 //! Clients call it for each frame, so its locks are held briefly and never across a wait.
 
 use std::collections::VecDeque;
-use std::io::{BufWriter, ErrorKind, IntoInnerError, LineWriter, Stdout, Write};
+use std::io::{BufWriter, IntoInnerError, LineWriter, Stdout, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use spillgate_output::Output;
@@ -43,6 +43,12 @@ pub(crate) struct Counts {
     pub(crate) strays: u64,
     /// How often a source, and a server, was lost and found again.
     pub(crate) reconnected: (u64, u64),
+    /// Frames of live sources that were not sent, since newer ones had come.
+    pub(crate) skipped: u64,
+    /// How often a source's clock jumped.
+    pub(crate) jumps: u64,
+    /// Pictures of sources that did not come, and that came with wrong parts.
+    pub(crate) unreadable: (u64, u64),
     /// Total delay of the schedules by the sources.
     slipped: Duration,
     /// Ends of the last second: time, latency if served, whether in time.
@@ -150,6 +156,8 @@ pub(crate) struct Board {
     verbose: bool,
     /// Cancelled when nobody gets the results.
     unread: CancellationToken,
+    /// When the run started.
+    started: OnceLock<SystemTime>,
 }
 
 impl Board {
@@ -169,7 +177,13 @@ impl Board {
             screen,
             verbose,
             unread,
+            started: OnceLock::new(),
         })
+    }
+
+    /// Times of frames count from this one on.
+    pub(crate) fn starts(&self, at: SystemTime) {
+        self.started.get_or_init(|| at);
     }
 
     pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -253,9 +267,10 @@ impl Board {
         if let Some(plot) = &self.plot {
             plot.ended(end);
         }
+        let started = *self.started.get_or_init(SystemTime::now);
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lines) = &mut *results
-            && let Err(error) = lines.add(&end.to_json_line(detection.as_ref()))
+            && let Err(error) = lines.add(&end.to_json_line(started, detection.as_ref()))
         {
             *results = None;
             self.stop_for(error.into());
@@ -285,16 +300,13 @@ impl Board {
             .context("cannot write the results")
     }
 
-    /// Nobody gets the results, so the run ends. A reader that has seen enough, such as `head`, is no error.
+    /// Nobody gets the results, so the run ends. Frames that are not read any more were streamed for nothing: that is an error.
     fn stop_for(&self, error: anyhow::Error) {
-        let of_system = error.downcast_ref::<std::io::Error>();
-        if of_system.is_none_or(|e| e.kind() != ErrorKind::BrokenPipe) {
-            let mut unwritten = self
-                .unwritten
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            unwritten.get_or_insert(error);
-        }
+        let mut unwritten = self
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        unwritten.get_or_insert(error);
         self.unread.cancel();
     }
 }

@@ -45,7 +45,7 @@ impl Link {
             pipeline: config.pipeline.clone(),
             in_order: config.in_order,
             latest_only: config.latest_only,
-            client: config.name.clone(),
+            client: config.name.to_string(),
             adapts: config.wanted.is_some(),
         };
         outgoing

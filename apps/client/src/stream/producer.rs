@@ -1,13 +1,14 @@
 //! Reads a source ahead of its schedule, on a thread of its own, and encodes its frames.
 //!
-//! At most [`READY_FRAMES_MAX`] frames wait. Then the source waits or, when it is live, its frame is skipped. The
-//! thread ends with its source, or when its frames are not needed any more. Nobody waits for the thread: a camera
-//! that hangs would block the end of the program. A live source has no end: when it stops it is opened again, or that
-//! is an error.
+//! At most [`READY_FRAMES_MAX`] frames wait. Then the source waits or, when it is live, goes on without: its newest frame is taken when the
+//! next one is sent, and those between are skipped. The thread ends with its source, or when its frames are not needed any more. Nobody waits
+//! for the thread: a camera that hangs would block the end of the program. A live source has no end: when it stops, or is not there, it is
+//! opened again, or that is an error.
 
 mod preloaded;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,16 @@ use bytes::Bytes;
 use image::RgbImage;
 use spillgate_proto::pb::FrameFormat;
 use spillgate_scenes::GroundTruth;
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use self::preloaded::Preloaded;
 use super::adapting::WantedSide;
 use super::backoff::Backoff;
+use super::timeline::Timeline;
 use crate::encode::{Encoded, Encoding, encode};
 use crate::picture;
-use crate::record::SentAs;
+use crate::record::{Origin, SentAs};
 use crate::resize::{Scale, shrink, smaller};
 use crate::source::{Content, Source, SourceFrame, Unreadable};
 
@@ -32,6 +34,8 @@ use crate::source::{Content, Source, SourceFrame, Unreadable};
 const READY_FRAMES_MAX: usize = 4;
 /// A live source's frame is stale when the next one has come, and one whose size adapts when another size is wanted.
 const READY_FRAMES_MAX_LIVE: usize = 1;
+/// A thread that waits for the time of its next frame looks so often whether frames are still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A picture in the form and size in which it is sent.
 #[derive(Clone)]
@@ -73,6 +77,9 @@ pub(crate) struct Prepared {
     pub(crate) truth: Option<Arc<GroundTruth>>,
     /// It is the first one after the source was away.
     pub(crate) after_gap: bool,
+    pub(crate) origin: Origin,
+    /// Its time by its source, from the source's first frame, without jumps.
+    pub(crate) at: Duration,
 }
 
 /// Opens the source, and opens it again when it was lost.
@@ -84,6 +91,14 @@ pub(crate) enum Notice {
     Lost(String),
     /// It is back.
     Back(String),
+    /// What its user should know.
+    Remark(String),
+    /// Its clock jumped.
+    Jumped(String),
+    /// So many of its frames were not sent, since newer ones had come.
+    Skipped(u64),
+    /// So many of its pictures did not come, and came with wrong parts.
+    Unreadable(u64, u64),
 }
 
 /// How frames are made.
@@ -98,8 +113,16 @@ pub(crate) struct ProducerConfig {
     pub(crate) keep_pictures: bool,
     /// Begin again at the end.
     pub(crate) repeat: bool,
-    /// A live source that stopped is opened again.
+    /// A live source that stopped, or is not there, is opened again.
     pub(crate) reconnect: bool,
+    /// It is somewhere else, and may not be there yet.
+    pub(crate) is_remote: bool,
+    /// Frames of a live source are wanted from now on.
+    pub(crate) runs: Arc<AtomicBool>,
+    /// The run is over.
+    pub(crate) stop: CancellationToken,
+    /// Least time between two frames of a live source.
+    pub(crate) live_interval: Option<Duration>,
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
     /// Make this many frames in advance and send them repeatedly.
     pub(crate) preload: Option<usize>,
@@ -112,13 +135,18 @@ pub(crate) struct Producer {
     pub(crate) frames_per_second: Option<f64>,
     /// Number of frames to come, where it is known.
     pub(crate) frame_count: Option<u64>,
+    pub(crate) is_live: bool,
+    /// Its frames are to be sent at times of their own.
+    pub(crate) has_times: bool,
+    /// A live source has a first frame.
+    pub(crate) is_there: oneshot::Receiver<()>,
 }
 
 impl Producer {
     /// Opens the source and starts its thread. Blocks while the source is opened, and while frames are made in
     /// advance.
     pub(crate) fn start(config: ProducerConfig) -> Result<Self> {
-        let mut source = (config.open)()?;
+        let mut source = first(&config)?;
         let endless = config.repeat || config.preload.is_some();
         let available = source.frame_count().filter(|_| !endless);
         let frame_count = match (available, config.limit) {
@@ -126,30 +154,29 @@ impl Producer {
             (available, limit) => available.or(limit),
         };
         let frames_per_second = source.frames_per_second();
-        let live = source.is_live();
-        let capacity = if live || config.wanted.is_some() {
+        let is_live = source.is_live() && config.preload.is_none();
+        let has_times = source.has_times() && config.preload.is_none();
+        let capacity = if is_live || config.wanted.is_some() {
             READY_FRAMES_MAX_LIVE
         } else {
             READY_FRAMES_MAX
         };
         let (sender, frames) = mpsc::channel(capacity);
+        let (first, is_there) = oneshot::channel();
         let loaded = match config.preload {
             Some(n) => Some(Preloaded::read(source.as_mut(), n, &config)?),
             None => None,
         };
+        let gate = Gate {
+            first: Some(first),
+            runs: config.runs.clone(),
+        };
+        let panics = Panics(sender.clone());
         let produce = move || {
+            let _panics = panics;
             let mut left = config.limit.unwrap_or(u64::MAX);
             let mut emit = |frame: Prepared| -> Emitted {
-                if left == 0 {
-                    return Emitted::Last;
-                }
-                if live {
-                    match sender.try_send(Ok(frame)) {
-                        Ok(()) => {}
-                        Err(TrySendError::Full(_)) => return Emitted::Skipped,
-                        Err(TrySendError::Closed(_)) => return Emitted::Last,
-                    }
-                } else if sender.blocking_send(Ok(frame)).is_err() {
+                if left == 0 || sender.blocking_send(Ok(frame)).is_err() {
                     return Emitted::Last;
                 }
                 left -= 1;
@@ -161,7 +188,7 @@ impl Producer {
             };
             let outcome = match loaded {
                 Some(mut frames) => frames.repeat(&config, &mut emit),
-                None => run(source, &config, &mut emit, &|| !sender.is_closed()),
+                None => run(source, &config, &mut emit, gate, &|| !sender.is_closed()),
             };
             if let Err(error) = outcome {
                 // The receiver is gone when the stream has ended before its source.
@@ -176,18 +203,59 @@ impl Producer {
             frames,
             frames_per_second,
             frame_count,
+            is_live,
+            has_times,
+            is_there,
         })
     }
 }
 
-/// The decision about a frame.
+/// A thread that panics has not come to its source's end: its stream hears so.
+struct Panics(mpsc::Sender<Result<Prepared>>);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self
+                .0
+                .blocking_send(Err(anyhow!("the thread of the source panicked")));
+        }
+    }
+}
+
+/// Opens the source for the first time. One that is somewhere else may have to be waited for.
+fn first(config: &ProducerConfig) -> Result<Box<dyn Source>> {
+    let error = match (config.open)() {
+        Err(error) if config.reconnect && config.is_remote => error,
+        opened => return opened,
+    };
+    let reason = format!("{error:#}");
+    (config.tell)(Notice::Lost(format!("{reason}; trying to reach it again")));
+    let stopped = || !config.stop.is_cancelled();
+    reopen(config, &mut Absence::new(reason), &stopped).context(error)
+}
+
+/// Frames of a live source that come before the stream runs are not sent: they would be old.
+struct Gate {
+    first: Option<oneshot::Sender<()>>,
+    runs: Arc<AtomicBool>,
+}
+
+impl Gate {
+    fn passes(&mut self) -> bool {
+        if let Some(first) = self.first.take() {
+            let _ = first.send(());
+        }
+        self.runs.load(Ordering::Relaxed)
+    }
+}
+
+/// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emitted {
     /// It will be sent.
     Sent,
-    /// An older one still waits, and this one is stale.
-    Skipped,
-    /// No more frames are needed.
+    /// It, or no more, is needed.
     Last,
 }
 
@@ -195,14 +263,18 @@ fn run(
     mut source: Box<dyn Source>,
     config: &ProducerConfig,
     emit: &mut impl FnMut(Prepared) -> Emitted,
+    mut gate: Gate,
     wanted: &dyn Fn() -> bool,
 ) -> Result<()> {
     let live = source.is_live();
     let mut frames: u64 = 0;
     let mut lost: Option<Absence> = None;
     let mut after_gap = false;
+    let mut remarked = false;
+    let mut timeline = Timeline::new(source.frames_per_second());
     loop {
         let before = frames;
+        let mut seen = Seen::default();
         let broken = loop {
             match source.next_frame() {
                 Ok(Some(frame)) => {
@@ -212,47 +284,72 @@ fn run(
                         (config.tell)(Notice::Back(format!("the source is back after {away:.1}s")));
                         after_gap = true;
                     }
+                    if !remarked && let Some(remark) = source.remark() {
+                        remarked = true;
+                        (config.tell)(Notice::Remark(remark));
+                    }
+                    let (at, jump) = timeline.next(frame.media);
+                    if let Some(jump) = jump {
+                        let (from, to) = (jump.from, jump.to);
+                        let text =
+                            format!("the source's clock jumps from {from:.3} s to {to:.3} s");
+                        (config.tell)(Notice::Jumped(text));
+                    }
+                    let passes = !live || gate.passes();
+                    seen.frame(&frame, source.as_ref(), live && passes, &config.tell);
+                    if !passes {
+                        if !wanted() {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    let ready_at = Instant::now();
                     let mut frame = prepare(frame, config)?;
-                    frame.after_gap = after_gap;
-                    match emit(frame) {
-                        Emitted::Sent => after_gap = false,
-                        Emitted::Skipped => {}
-                        Emitted::Last => return Ok(()),
+                    frame.after_gap = std::mem::take(&mut after_gap);
+                    frame.at = at;
+                    if emit(frame) == Emitted::Last {
+                        return Ok(());
+                    }
+                    if live && !waits_until(ready_at, config.live_interval, wanted) {
+                        return Ok(());
                     }
                 }
                 Ok(None) => break None,
                 Err(error) => break Some(error),
             }
         };
+        seen.unreadable(source.as_ref(), &config.tell);
         if live {
-            let cause =
-                broken.unwrap_or_else(|| anyhow!("the live source ended after {frames} frames"));
-            // A source that never gave a frame usually has a wrong address.
-            if frames == 0 {
-                return Err(cause);
-            }
+            let ended = |frames| match frames {
+                0 => anyhow!("the live source ended before its first frame"),
+                _ => anyhow!("the live source ended after {frames} frames"),
+            };
+            let cause = broken.unwrap_or_else(|| ended(frames));
             if !config.reconnect {
                 return Err(anyhow!("{cause:#} (--reconnect waits for it to come back)"));
             }
             let reason = format!("{cause:#}");
-            if lost.is_none() {
-                (config.tell)(Notice::Lost(format!("{reason}; trying to reach it again")));
+            match &mut lost {
+                None => {
+                    (config.tell)(Notice::Lost(format!("{reason}; trying to reach it again")));
+                    lost = Some(Absence::new(reason));
+                }
+                Some(absence) => absence.tell(reason, config),
             }
-            let absence = lost.get_or_insert_with(|| Absence::new(reason));
+            drop(source);
+            let absence = lost.as_mut().expect("it was lost just now");
             source = match reopen(config, absence, wanted) {
                 Some(source) => source,
                 None => return Ok(()),
             };
+            timeline.begins_again();
             continue;
         }
         if let Some(error) = broken {
             return Err(error);
         }
-        if let Some(Unreadable { pictures, why }) = source.unreadable() {
-            let all = frames - before + pictures;
-            let text = format!(
-                "{pictures} of {all} pictures of the source could not be read; the first: {why}"
-            );
+        if let Some(unreadable) = source.unreadable() {
+            let text = lost_pictures(unreadable, frames - before);
             if !config.repeat {
                 return Err(anyhow!(text));
             }
@@ -262,6 +359,69 @@ fn run(
             return Ok(());
         }
         source = (config.open)()?;
+        timeline.begins_again();
+    }
+}
+
+/// Waits for the time of the next frame of a live source; false when no more are wanted.
+fn waits_until(last: Instant, interval: Option<Duration>, wanted: &dyn Fn() -> bool) -> bool {
+    let next = last + interval.unwrap_or_default();
+    loop {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() || !wanted() {
+            return left.is_zero();
+        }
+        thread::sleep(left.min(LOOK_EVERY));
+    }
+}
+
+/// What was told of a source since it was opened.
+#[derive(Default)]
+struct Seen {
+    next: u64,
+    unreadable: (u64, u64),
+}
+
+impl Seen {
+    fn frame(
+        &mut self,
+        frame: &SourceFrame,
+        source: &dyn Source,
+        counts: bool,
+        tell: &dyn Fn(Notice),
+    ) {
+        let skipped = frame.number.saturating_sub(self.next);
+        self.next = frame.number + 1;
+        if counts && skipped > 0 {
+            tell(Notice::Skipped(skipped));
+        }
+        self.unreadable(source, tell);
+    }
+
+    fn unreadable(&mut self, source: &dyn Source, tell: &dyn Fn(Notice)) {
+        let Some(now) = source.unreadable().map(|u| (u.pictures, u.damaged)) else {
+            return;
+        };
+        let (pictures, damaged) = std::mem::replace(&mut self.unreadable, now);
+        if now != (pictures, damaged) {
+            tell(Notice::Unreadable(now.0 - pictures, now.1 - damaged));
+        }
+    }
+}
+
+/// What a source that has ended lost.
+fn lost_pictures(unreadable: &Unreadable, came: u64) -> String {
+    let Unreadable {
+        pictures,
+        damaged,
+        why,
+    } = unreadable;
+    let all = came + pictures;
+    let lost = format!("{pictures} of {all} pictures of the source could not be decoded");
+    match (pictures, damaged) {
+        (_, 0) => format!("{lost}; the first: {why}"),
+        (0, _) => format!("{damaged} of {all} pictures of the source are damaged: {why}"),
+        _ => format!("{lost}, and {damaged} are damaged; the first: {why}"),
     }
 }
 
@@ -270,22 +430,32 @@ struct Absence {
     since: Instant,
     /// Pauses between attempts.
     backoff: Backoff,
-    /// The reason that was told last.
-    reason: String,
+    /// The reasons that were told: a camera that is away alternates between a few.
+    reasons: Vec<String>,
 }
+
+/// Reasons of an absence that are told.
+const REASONS_MAX: usize = 8;
 
 impl Absence {
     fn new(reason: String) -> Self {
         Absence {
             since: Instant::now(),
             backoff: Backoff::default(),
-            reason,
+            reasons: vec![reason],
+        }
+    }
+
+    /// Tells a new reason, once.
+    fn tell(&mut self, reason: String, config: &ProducerConfig) {
+        if self.reasons.len() < REASONS_MAX && !self.reasons.contains(&reason) {
+            (config.tell)(Notice::Lost(format!("{reason}; still trying")));
+            self.reasons.push(reason);
         }
     }
 }
 
 /// Opens the source again, after a pause; `None` when its frames are not needed any more.
-/// A new reason why it cannot be opened is told, once.
 fn reopen(
     config: &ProducerConfig,
     absence: &mut Absence,
@@ -298,13 +468,7 @@ fn reopen(
         }
         match (config.open)() {
             Ok(source) => return Some(source),
-            Err(error) => {
-                let reason = format!("{error:#}");
-                if reason != absence.reason {
-                    (config.tell)(Notice::Lost(format!("{reason}; still trying")));
-                    absence.reason = reason;
-                }
-            }
+            Err(error) => absence.tell(format!("{error:#}"), config),
         }
     }
 }
@@ -319,6 +483,10 @@ impl ProducerConfig {
 
 fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
     let truth = frame.truth.map(Arc::new);
+    let origin = Origin {
+        media: frame.media,
+        number: frame.number,
+    };
     let side = config.side_max();
     let (made, picture) = match frame.content {
         Content::Picture(picture) => {
@@ -350,6 +518,8 @@ fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
         picture: picture.filter(|_| config.keep_pictures).map(Arc::new),
         truth,
         after_gap: false,
+        origin,
+        at: Duration::ZERO,
     })
 }
 

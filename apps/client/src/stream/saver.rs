@@ -16,6 +16,7 @@ use spillgate_proto::pb;
 
 use crate::annotate::annotate;
 use crate::encode::jpeg;
+use crate::record::FrameEnd;
 use crate::video::VideoWriter;
 
 /// Frames that wait for the saver: two seconds of a usual video.
@@ -82,6 +83,7 @@ impl SaverConfig {
 struct Job {
     picture: Arc<RgbImage>,
     result: pb::Result,
+    due: Duration,
     latency: Duration,
 }
 
@@ -107,10 +109,12 @@ impl Saver {
     }
 
     /// Queues a frame for saving, or counts it as skipped.
-    pub(crate) fn save(&mut self, picture: Arc<RgbImage>, result: pb::Result, latency: Duration) {
+    pub(crate) fn save(&mut self, picture: Arc<RgbImage>, end: FrameEnd) {
+        let latency = end.latency();
         match self.jobs.try_send(Job {
             picture,
-            result,
+            result: end.result,
+            due: end.due,
             latency,
         }) {
             Ok(()) => {}
@@ -182,7 +186,7 @@ impl Files<'_> {
                         .insert(VideoWriter::create(path, width, height, rate)?)
                 }
             };
-            video.write(&picture)?;
+            video.write(&picture, job.due)?;
         }
         self.saved += 1;
         Ok(())

@@ -6,6 +6,7 @@
 //! cause. Then the client ends and planned frames fail as well. A client that reconnects goes on instead, and due
 //! frames fail until the server is back.
 
+mod losing;
 mod moving;
 mod sending;
 mod silence;
@@ -13,20 +14,21 @@ mod silence;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::RgbImage;
-use spillgate_pipeline::printable::printable_line;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_response::Message as Response;
-use spillgate_proto::pb::{Outcome, StreamRequest, StreamResponse};
+use spillgate_proto::pb::{StreamRequest, StreamResponse};
 use spillgate_scenes::GroundTruth;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::Status;
 
+use self::losing::{client_result, lost_cause};
 use self::moving::{ended_in_order, room};
 use self::silence::at;
 use super::adapting::{Adapting, WantedSide};
@@ -37,7 +39,7 @@ use super::producer::{Made, Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
 use super::trace::{FrameTrace, SpanExport, Tracer};
 use crate::connect::Server;
-use crate::record::{FrameEnd, SentAs};
+use crate::record::{FrameEnd, Origin, SentAs};
 use crate::resize::Scale;
 
 /// Most planned frames that are recorded as failed when the server is gone: `--frames` may ask for any number.
@@ -55,7 +57,7 @@ pub(crate) struct SessionConfig {
     pub(crate) client: usize,
     pub(crate) server: Server,
     pub(crate) pipeline: String,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) in_order: bool,
     pub(crate) latest_only: bool,
     pub(crate) timeout: Option<Duration>,
@@ -64,6 +66,8 @@ pub(crate) struct SessionConfig {
     pub(crate) models: HashMap<String, String>,
     pub(crate) trace_sample: Option<f64>,
     pub(crate) spans: Option<SpanExport>,
+    /// Tells a live source that its frames are wanted.
+    pub(crate) runs: Arc<AtomicBool>,
     /// It reconnects to a lost server.
     pub(crate) reconnect: bool,
     /// Its frames have the size that the server asks for and the link bears.
@@ -79,6 +83,7 @@ struct Waiting {
     made: Made,
     picture: Option<Arc<RgbImage>>,
     truth: Option<Arc<GroundTruth>>,
+    origin: Origin,
     trace: FrameTrace,
     scale: Scale,
     /// By a server that shuts down.
@@ -90,6 +95,9 @@ pub(crate) struct Session {
     config: SessionConfig,
     link: Link,
     pub(crate) frames_per_second: Option<f64>,
+    /// How the source wants its frames to be sent.
+    pub(crate) is_live: bool,
+    pub(crate) has_times: bool,
     frames: mpsc::Receiver<Result<Prepared>>,
     first: Option<Prepared>,
     frame_count: Option<u64>,
@@ -111,17 +119,29 @@ pub(crate) struct SessionEnd {
 }
 
 impl Session {
-    /// Connects, opens the stream, and waits for the first frame of the source.
+    /// Connects, opens the stream, and waits for the first frame of the source; not for a live one that may come when it likes.
     pub(crate) async fn open(config: SessionConfig, producer: Producer) -> Result<Self> {
         let link = Link::open(&config).await?;
         let mut frames = producer.frames;
-        let first = frames.recv().await.context("the source has no frames")??;
+        let none = "the source has no frames";
+        let first = match producer.is_live {
+            false => Some(frames.recv().await.context(none)??),
+            true if config.reconnect => None,
+            true => tokio::select! {
+                // Biased: it is dropped with a source that failed, which says why.
+                biased;
+                Ok(()) = producer.is_there => None,
+                failed = frames.recv() => Some(failed.context(none)??),
+            },
+        };
         Ok(Session {
             config,
             link,
             frames_per_second: producer.frames_per_second,
+            is_live: producer.is_live,
+            has_times: producer.has_times,
             frames,
-            first: Some(first),
+            first,
             frame_count: producer.frame_count,
         })
     }
@@ -147,6 +167,7 @@ impl Session {
         } else {
             None
         };
+        self.config.runs.store(true, Ordering::Relaxed);
         let tracer = Tracer::new(self.config.trace_sample, self.config.spans.as_ref());
         let adapting = adapt(&self.config, &self.link.opened, &clock);
         let mut running = Running {
@@ -398,10 +419,10 @@ impl Running<'_> {
     fn schedule(&mut self, frame: Prepared) -> (Prepared, Instant) {
         let now = Instant::now();
         if frame.after_gap {
-            self.clock.restart(now);
+            self.clock.restart(now, frame.at);
         }
         let slipped = self.clock.slipped();
-        let due = self.clock.due(now);
+        let due = self.clock.due(now, frame.at);
         self.board.slipped(self.clock.slipped() - slipped);
         (frame, due)
     }
@@ -443,6 +464,8 @@ impl Running<'_> {
         waiting.trace.ended(result.outcome());
         let end = FrameEnd {
             client: self.config.client,
+            name: self.config.name.clone(),
+            origin: Some(waiting.origin),
             due: waiting.due,
             sent: Some(waiting.sent),
             sent_as: waiting.sent_as,
@@ -460,8 +483,7 @@ impl Running<'_> {
     ) {
         self.board.ended(&end, truth.as_deref());
         if let (Some(saver), Some(picture)) = (&mut self.saver, picture) {
-            let latency = end.latency();
-            saver.save(picture, end.result, latency);
+            saver.save(picture, end);
         }
     }
 
@@ -498,89 +520,9 @@ impl Running<'_> {
     fn slo(&self) -> Duration {
         span(self.opened.slo_ms).min(ANSWER_LONGEST)
     }
-
-    /// The stream broke: waiting frames fail, and so do planned frames that can no longer be sent.
-    fn lose(&mut self, cause: &str, end: &mut SessionEnd, due: Option<Instant>, stopping: bool) {
-        end.lost = Some(format!(
-            "{cause} (--reconnect waits for the server to come back)"
-        ));
-        self.fail_waiting(LOST, cause);
-        let planned = self.frame_count.unwrap_or(self.next_number);
-        if !self.sending || stopping {
-            return;
-        }
-        self.sending = false;
-        self.outgoing = None;
-        let mut due = due;
-        let until = planned.min(self.next_number + UNSENT_MAX);
-        for number in self.next_number..until {
-            let at = due.take().unwrap_or_else(|| self.clock.due(Instant::now()));
-            let due = at.saturating_duration_since(self.run_start);
-            let result = client_result(number, Outcome::Failed, LOST, cause);
-            let client = self.config.client;
-            let ended = self.run_start.elapsed();
-            self.end(
-                FrameEnd {
-                    client,
-                    due,
-                    sent: None,
-                    sent_as: SentAs::default(),
-                    ended,
-                    result,
-                },
-                None,
-                None,
-            );
-        }
-    }
-
-    fn fail_waiting(&mut self, reason: &str, cause: &str) {
-        self.held.clear();
-        for (number, mut waiting) in std::mem::take(&mut self.waiting) {
-            waiting.trace.ended(Outcome::Failed);
-            let end = FrameEnd {
-                client: self.config.client,
-                due: waiting.due,
-                sent: Some(waiting.sent),
-                sent_as: waiting.sent_as,
-                ended: self.run_start.elapsed(),
-                result: client_result(number, Outcome::Failed, reason, cause),
-            };
-            self.end(end, waiting.picture, waiting.truth);
-        }
-    }
 }
 
 /// What a server says in milliseconds; none where it says nonsense.
 fn span(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
-}
-
-/// The client's own account of a frame that the server did not answer.
-fn client_result(number: u64, outcome: Outcome, reason: &str, detail: &str) -> pb::Result {
-    let code = if outcome == Outcome::Refused {
-        Code::ResourceExhausted
-    } else {
-        Code::Unavailable
-    };
-    pb::Result {
-        number,
-        outcome: outcome.into(),
-        code: code.into(),
-        module: "client".to_owned(),
-        reason: reason.to_owned(),
-        detail: detail.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn lost_cause(status: &Status) -> String {
-    let message = printable_line(status.message());
-    match status.code() {
-        // tonic's messages for a broken connection.
-        Code::Unknown | Code::Internal | Code::Cancelled => {
-            format!("the connection to the server was lost: {message}")
-        }
-        code => format!("the server ended the stream: {code:?}: {message}"),
-    }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Heading {
     pub(crate) server: String,
     pub(crate) source: String,
     pub(crate) clients: usize,
+    /// When frames are sent.
+    pub(crate) paced: String,
     pub(crate) slo_ms: f64,
     pub(crate) frames_per_second: f64,
     pub(crate) elapsed: Duration,
@@ -46,13 +48,13 @@ fn write_heading(text: &mut String, heading: &Heading, counts: &Counts) -> std::
     };
     writeln!(
         text,
-        "\n{} at {}, slo {}ms: {}, {} {clients} at {:.3} frames/s, {:.1}s",
+        "\n{} at {}, slo {}ms: {}, {} {clients} {}, {:.1}s",
         heading.pipeline,
         heading.server,
         heading.slo_ms,
         heading.source,
         heading.clients,
-        heading.frames_per_second,
+        heading.paced,
         heading.elapsed.as_secs_f64(),
     )?;
     let mean_kb = counts.bytes as f64 / counts.sent.max(1) as f64 / 1e3;
@@ -155,6 +157,27 @@ fn write_notes(text: &mut String, heading: &Heading, counts: &Counts) -> std::fm
             writeln!(text, "\nnote: the {what} was lost and came back {times}")?;
         }
     }
+    if counts.skipped > 0 {
+        let n = counts.skipped;
+        writeln!(
+            text,
+            "\nnote: {n} frames of live sources were not sent, since newer ones had come"
+        )?;
+    }
+    if counts.jumps > 0 {
+        let n = counts.jumps;
+        writeln!(
+            text,
+            "\nnote: the clock of a source jumped {n} times; frames were sent by the own clock"
+        )?;
+    }
+    let (lost, damaged) = counts.unreadable;
+    if lost + damaged > 0 {
+        writeln!(
+            text,
+            "\nnote: {lost} pictures of the source could not be decoded, {damaged} came damaged"
+        )?;
+    }
     let (saved, skipped) = heading.saved;
     if saved + skipped > 0 {
         writeln!(text, "\nsaved {saved} frames")?;
@@ -239,6 +262,7 @@ mod tests {
             source: "scene:".into(),
             clients: 1,
             slo_ms: 400.0,
+            paced: "at 25.000 frames/s".to_owned(),
             frames_per_second: 25.0,
             elapsed: Duration::from_secs(1),
             slipped: Duration::from_millis(300),

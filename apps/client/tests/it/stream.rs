@@ -409,8 +409,6 @@ async fn annotated_frames_and_video_are_saved() {
 async fn what_cannot_begin_says_why_in_one_line() {
     let server = FakeServer::start(|_| Answer::Completed).await;
     let folder = Folder::new("errors");
-    let broken = folder.file("broken.mp4");
-    std::fs::write(&broken, b"this is no video at all").unwrap();
     let not_a_picture = folder.file("a.jpg");
     std::fs::write(&not_a_picture, b"nor is this a picture").unwrap();
     let empty = Folder::new("errors-empty");
@@ -429,8 +427,8 @@ async fn what_cannot_begin_says_why_in_one_line() {
             "no pipeline named \"nope\"; there is: fake",
         ),
         (
-            &["--server", url, &broken],
-            "broken.mp4 is no readable MP4 file",
+            &["--server", url, "ftp://me:secret@host/a"],
+            "ftp:// is not read; there are http, https, rtsp",
         ),
         (
             &["--server", url, &not_a_picture],
@@ -449,6 +447,9 @@ async fn what_cannot_begin_says_why_in_one_line() {
     for (arguments, says) in cases {
         let error = format!("{:#}", stream(arguments).await.unwrap_err());
         assert!(error.contains(says), "{error}");
-        assert!(!error.contains('\n'), "{error}");
+        assert!(
+            !error.contains('\n') && !error.contains("secret"),
+            "{error}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use crate::support::{Sender, TestServer, frame, on_cpu, open_stream};
 use indexmap::IndexMap;
 use spillgate::fleets::Placing;
 use spillgate_client::encode::{Encoding, encode};
-use spillgate_client::source::{Content, SourceSpec};
+use spillgate_client::source::{Content, SILENT, SourceSpec};
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
@@ -256,7 +256,7 @@ async fn a_client_that_reads_nothing_holds_no_more_than_its_places() {
 /// A street with vehicles, 640 x 360.
 fn street() -> pb::Frame {
     let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
-    let mut source = source.open(0).unwrap();
+    let mut source = source.open(0, SILENT).unwrap();
     loop {
         let frame = source.next_frame().unwrap().unwrap();
         if let Content::Picture(picture) = frame.content

@@ -93,10 +93,15 @@ fn decoded(encoded: &Encoded) -> Result<RgbImage> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use image::Rgb;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::encode::Encoding;
+    use crate::record::Origin;
     use crate::stream::adapting::WantedSide;
 
     #[test]
@@ -114,6 +119,10 @@ mod tests {
                 tell: Box::new(|_| {}),
                 preload: None,
                 limit: None,
+                is_remote: false,
+                live_interval: None,
+                runs: Arc::default(),
+                stop: CancellationToken::new(),
             };
             let mut kept = Kept {
                 frame: Prepared {
@@ -121,6 +130,8 @@ mod tests {
                     picture: None,
                     truth: None,
                     after_gap: false,
+                    origin: Origin::default(),
+                    at: Duration::ZERO,
                 },
                 smaller: IndexMap::new(),
             };

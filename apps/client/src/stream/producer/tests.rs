@@ -36,6 +36,8 @@ impl Source for Camera {
         Ok(Some(SourceFrame {
             content: Content::Picture(RgbImage::new(self.size, 16)),
             truth: None,
+            media: None,
+            number: 0,
         }))
     }
 
@@ -79,11 +81,18 @@ fn config(script: &'static [Opened], live: bool) -> (ProducerConfig, Told) {
                 Notice::Lost(text) => text,
                 // How long it was away differs.
                 Notice::Back(text) => text.split(" after").next().unwrap_or_default().to_owned(),
+                Notice::Remark(text) | Notice::Jumped(text) => text,
+                Notice::Skipped(n) => format!("{n} skipped"),
+                Notice::Unreadable(..) => return,
             };
             notices.lock().unwrap().push(text);
         }),
         preload: None,
         limit: None,
+        is_remote: false,
+        live_interval: None,
+        runs: Arc::new(AtomicBool::new(true)),
+        stop: CancellationToken::new(),
     };
     (config, told)
 }
@@ -140,11 +149,120 @@ fn a_live_source_that_stops_is_opened_again_and_told_once_each_way() {
 }
 
 #[test]
-fn a_live_source_that_never_had_a_frame_is_an_error_at_once() {
-    let (mut camera, told) = config(&[Opened::Breaks(0), Opened::Ends(9)], true);
+fn a_live_source_that_is_off_at_the_start_is_as_one_that_is_gone_later() {
+    let (mut camera, told) = config(&[Opened::Breaks(0), Opened::Refused, Opened::Ends(1)], true);
     camera.reconnect = true;
-    assert_eq!(drain(camera), (vec![], Some("unplugged".to_owned())));
-    assert!(told.lock().unwrap().is_empty());
+    camera.limit = Some(1);
+    assert_eq!(drain(camera), (vec![true], None));
+    let says = [
+        "unplugged; trying to reach it again",
+        "no such camera; still trying",
+        "the source is back",
+    ];
+    assert_eq!(*told.lock().unwrap(), says);
+    let (camera, _) = config(&[Opened::Breaks(0)], true);
+    let error = drain(camera).1.unwrap();
+    assert_eq!(error, "unplugged (--reconnect waits for it to come back)");
+}
+
+#[test]
+fn a_remote_source_that_cannot_be_opened_is_waited_for_unless_the_run_is_over() {
+    const SCRIPT: &[Opened] = &[Opened::Refused, Opened::Ends(2)];
+    let (mut remote, told) = config(SCRIPT, false);
+    (remote.reconnect, remote.is_remote) = (true, true);
+    assert_eq!(drain(remote), (vec![false; 2], None));
+    assert_eq!(
+        *told.lock().unwrap(),
+        ["no such camera; trying to reach it again"]
+    );
+    let (mut over, _) = config(SCRIPT, false);
+    (over.reconnect, over.is_remote) = (true, true);
+    over.stop.cancel();
+    assert!(Producer::start(over).is_err());
+    let (file, _) = config(SCRIPT, false);
+    assert!(Producer::start(file).is_err());
+}
+
+/// Frames with numbers and times of their own.
+struct Scripted {
+    frames: std::vec::IntoIter<(u64, f64)>,
+    live: bool,
+    unreadable: Unreadable,
+}
+
+impl Source for Scripted {
+    fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
+        self.unreadable.damaged += 1;
+        Ok(self.frames.next().map(|(number, media)| SourceFrame {
+            content: Content::Picture(RgbImage::new(16, 16)),
+            truth: None,
+            media: Some(media),
+            number,
+        }))
+    }
+
+    fn unreadable(&self) -> Option<&Unreadable> {
+        Some(&self.unreadable)
+    }
+
+    fn is_live(&self) -> bool {
+        self.live
+    }
+}
+
+/// A source of these frames, what it tells, and its frames' times in milliseconds.
+fn scripted(frames: &[(u64, f64)], live: bool) -> (Vec<String>, Vec<u128>, String) {
+    let (mut config, told) = config(&[], live);
+    let frames = frames.to_vec();
+    config.open = Box::new(move || {
+        let unreadable = Unreadable {
+            pictures: 2,
+            damaged: 0,
+            why: "a hole".to_owned(),
+        };
+        Ok(Box::new(Scripted {
+            frames: frames.clone().into_iter(),
+            live,
+            unreadable,
+        }))
+    });
+    let mut producer = Producer::start(config).unwrap();
+    let mut times = Vec::new();
+    loop {
+        match producer.frames.blocking_recv().unwrap() {
+            Ok(frame) => times.push(frame.at.as_millis()),
+            Err(error) => return (told.lock().unwrap().clone(), times, format!("{error:#}")),
+        }
+    }
+}
+
+#[test]
+fn what_a_source_skips_loses_and_jumps_is_told() {
+    let (told, _, _) = scripted(&[(0, 0.0), (3, 0.12), (4, 0.16)], true);
+    assert_eq!(told, ["2 skipped"]);
+    let (told, times, error) = scripted(&[(0, 5.0), (1, 5.5), (2, 1.0), (3, 1.5)], false);
+    assert_eq!(told, ["the source's clock jumps from 5.500 s to 1.000 s"]);
+    assert_eq!(times, [0, 500, 1000, 1500]);
+    assert_eq!(
+        error,
+        "2 of 6 pictures of the source could not be decoded, and 5 are damaged; the first: a hole"
+    );
+}
+
+#[test]
+fn a_source_that_panics_is_an_error_and_no_end() {
+    struct Broken;
+    impl Source for Broken {
+        fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
+            panic!("a bug")
+        }
+    }
+    let (mut config, _) = config(&[], false);
+    config.open = Box::new(|| Ok(Box::new(Broken)));
+    assert_eq!(
+        drain(config).1.unwrap(),
+        "the thread of the source panicked"
+    );
 }
 
 #[test]
@@ -169,6 +287,8 @@ fn what_is_too_large_is_made_smaller_whatever_it_comes_as() {
         let frame = SourceFrame {
             content,
             truth: None,
+            media: None,
+            number: 0,
         };
         let encoded = prepare(frame, &config).unwrap().made.encoded;
         assert_eq!((encoded.width, encoded.height), (64, 32));
@@ -198,8 +318,14 @@ fn pictures_that_say_how_they_lie_are_turned_before_they_are_made_smaller() {
         tell: Box::new(|_| {}),
         preload: None,
         limit: None,
+        is_remote: false,
+        live_interval: None,
+        runs: Arc::new(AtomicBool::new(true)),
+        stop: CancellationToken::new(),
     };
     let frame = SourceFrame {
+        media: None,
+        number: 0,
         content: Content::File {
             data: file.into(),
             path: "phone.jpg".into(),

@@ -36,6 +36,7 @@ impl Running<'_> {
             made,
             picture,
             truth,
+            origin,
             ..
         } = frame;
         // A picture that is made smaller for the server is older by that time.
@@ -58,6 +59,8 @@ impl Running<'_> {
         if let Err(result) = given {
             let end = FrameEnd {
                 client: self.config.client,
+                name: self.config.name.clone(),
+                origin: Some(origin),
                 due,
                 sent: None,
                 sent_as: SentAs {
@@ -89,6 +92,7 @@ impl Running<'_> {
             made,
             picture,
             truth,
+            origin,
             trace,
             scale,
             was_given_up: false,

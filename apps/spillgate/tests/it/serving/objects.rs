@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use spillgate_client::source::{Content, SourceSpec};
+use spillgate_client::source::{Content, SILENT, SourceSpec};
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;
 
@@ -44,7 +44,7 @@ outputs: { people: $detect.people, vehicles: $detect.vehicles, plates: $plates.t
 /// A frame of the built-in scene that has vehicles and people.
 pub(super) fn street() -> pb::Frame {
     let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
-    let mut source = source.open(0).unwrap();
+    let mut source = source.open(0, SILENT).unwrap();
     let picture = loop {
         let frame = source.next_frame().unwrap().unwrap();
         let truth = frame.truth.unwrap();

@@ -18,7 +18,10 @@ modules:
 outputs: { sky: $sky.labels }
 "#;
 
-/// A folder with a program named ffmpeg: a camera that gives two frames, and ends.
+/// Three frames of 4x2 pixels, as ffmpeg writes them.
+const FRAMES: &[u8] = include_bytes!("../../../../client/src/source/video/three-5.1.nut");
+
+/// A folder with a program named ffmpeg: a camera that gives three frames, and ends.
 struct Camera(PathBuf);
 
 impl Camera {
@@ -28,8 +31,20 @@ impl Camera {
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let program = folder.join("ffmpeg");
-        let frame = "printf 'P6\\n2 1\\n255\\nabcdef'\n";
-        std::fs::write(&program, format!("#!/bin/sh\n{frame}sleep 0.2\n{frame}")).unwrap();
+        std::fs::write(folder.join("frames"), FRAMES).unwrap();
+        let announced = |n: usize| {
+            let says = "fmt:rgb24 sar:1/1 s:4x2 i:P iskey:1 type:I";
+            format!(
+                "echo '[Parsed_showinfo_0 @ 0x1] [info] n: {n} pts: {n} pts_time:{n} {says}' >&2\n"
+            )
+        };
+        let script = [0, 1, 2].map(announced).concat();
+        let frames = folder.join("frames");
+        let script = format!(
+            "#!/bin/sh\nif [ \"$1\" = -version ]; then echo ffmpeg version 5.1; exit; fi\n{script}cat {}\n",
+            frames.display()
+        );
+        std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         Camera(folder)
     }
@@ -93,7 +108,7 @@ async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_to
     for line in [
         "trying to reach it again",
         "the source is back after",
-        "came back once",
+        "was lost and came back",
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }

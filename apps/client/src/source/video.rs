@@ -1,0 +1,556 @@
+//! Videos: everything that ffmpeg reads, in a child process of it.
+//!
+//! Two threads listen to the child: one to its pictures (`nut.rs`), the other to its words (`words.rs`), which announce each picture with its
+//! time and size. Of a file the next picture waits until it is asked for, so ffmpeg decodes no faster than needed. Of a live source the newest
+//! one waits, and takes the place of an older one.
+
+mod nut;
+mod program;
+mod words;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use image::RgbImage;
+use spillgate_pipeline::printable::printable_line;
+
+use self::nut::Nut;
+use self::program::Program;
+use self::words::{Announced, Word};
+use super::address::Address;
+use super::{Content, Source, SourceFrame, Unreadable};
+
+pub(super) use self::program::Input;
+
+/// Most bytes of a picture: 8192x8192 pixels.
+const PICTURE_BYTES_MAX: usize = 8192 * 8192 * 3;
+/// Most bytes of a line that are looked at: those that say something are short, others carry data of the source.
+const LINE_BYTES_MAX: u64 = 1024;
+/// Most pictures that are announced and have not come: ffmpeg holds a few.
+const ANNOUNCED_MAX: usize = 1024;
+/// Errors that are kept: the first tell why, and a broken source has thousands.
+const ERRORS_MAX: usize = 16;
+/// A picture is announced before it comes, on another pipe.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
+/// A file whose last frames are shown for longer than others lacks none.
+const FRAMES_SHORT_MAX: u64 = 3;
+/// ffmpeg closes its pipe at its very end.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// A video while it is read. The child ends with it.
+pub(super) struct VideoSource {
+    input: Input,
+    /// Without a picture for so long it is given up.
+    silent: Duration,
+    child: Child,
+    heard: Arc<Heard>,
+    is_live: bool,
+    rate: Option<f64>,
+    unreadable: Option<Unreadable>,
+    taken: u64,
+}
+
+/// What the threads heard.
+#[derive(Default)]
+struct Heard {
+    so_far: Mutex<SoFar>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct SoFar {
+    /// Of pictures that have not come.
+    announced: VecDeque<Announced>,
+    last: Option<Announced>,
+    /// The picture that waits.
+    waiting: Option<Picture>,
+    /// Pictures that came.
+    came: u64,
+    came_at: Option<Instant>,
+    /// Why no more pictures come, where that is an error of ours.
+    pictures_end: Option<Result<(), String>>,
+    is_ready: bool,
+    words_end: bool,
+    lasts: Option<Duration>,
+    rate: Option<f64>,
+    transfer: Option<String>,
+    damaged: u64,
+    undecoded: u64,
+    /// The file's kind, by ffmpeg's name.
+    container: String,
+    has_sound: bool,
+    ends_early: bool,
+    errors: Vec<String>,
+    /// Nobody wants any more.
+    is_closed: bool,
+}
+
+struct Picture {
+    pixels: RgbImage,
+    /// In the source, from 0.
+    number: u64,
+    announced: Announced,
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, SoFar> {
+        // Whoever panicked left whole values behind.
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut SoFar)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is something, for so long.
+    fn wait<T>(&self, until: Instant, mut take: impl FnMut(&mut SoFar) -> Option<T>) -> Option<T> {
+        let mut so_far = self.lock();
+        loop {
+            if let Some(taken) = take(&mut so_far) {
+                drop(so_far);
+                self.changed.notify_all();
+                return Some(taken);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let waited = self.changed.wait_timeout(so_far, left);
+            so_far = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl VideoSource {
+    /// Starts reading. Returns once it is known what is read, except for live sources: those come when they come.
+    ///
+    /// # Errors
+    /// When ffmpeg is missing, or finds no video.
+    pub(super) fn start(input: &Input, silent: Duration) -> Result<Self> {
+        let shown = input.shown();
+        let program = Program::find().with_context(|| shown.clone())?;
+        let mut child = program.start(input).with_context(|| shown.clone())?;
+        let heard = Arc::new(Heard::default());
+        let pipes = (child.stdout.take(), child.stderr.take());
+        let (Some(pictures), Some(log)) = pipes else {
+            bail!("{shown}: ffmpeg has no output");
+        };
+        let mut source = VideoSource {
+            input: input.clone(),
+            silent,
+            child,
+            heard,
+            is_live: input.is_live(),
+            rate: None,
+            unreadable: None,
+            taken: 0,
+        };
+        source.listen(pictures, log)?;
+        if !source.is_live {
+            source.wait_ready()?;
+        }
+        Ok(source)
+    }
+
+    fn listen(&self, pictures: ChildStdout, log: ChildStderr) -> Result<()> {
+        let heard = self.heard.clone();
+        let to_words = move || listen_to_words(BufReader::new(log), &heard);
+        let heard = self.heard.clone();
+        let is_live = self.is_live;
+        let to_pictures = move || {
+            let ended =
+                listen_to_pictures(BufReader::with_capacity(1 << 16, pictures), &heard, is_live);
+            heard.change(|h| h.pictures_end = Some(ended.map_err(|error| format!("{error:#}"))));
+        };
+        let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
+        spawn("video words")
+            .spawn(to_words)
+            .context("cannot start a thread")?;
+        spawn("video")
+            .spawn(to_pictures)
+            .context("cannot start a thread")?;
+        Ok(())
+    }
+
+    /// Waits until ffmpeg said what it reads. What has no end is live.
+    fn wait_ready(&mut self) -> Result<()> {
+        let ready =
+            |h: &mut SoFar| (h.is_ready || h.words_end).then_some((h.lasts, h.rate, h.is_ready));
+        let Some((lasts, rate, is_ready)) = self.heard.wait(Instant::now() + self.silent, ready)
+        else {
+            return Err(self.is_silent());
+        };
+        if !is_ready {
+            return Err(self
+                .ended()
+                .err()
+                .unwrap_or_else(|| self.because("it ended at once")));
+        }
+        self.rate = rate;
+        let is_address = matches!(self.input, Input::Address(_));
+        self.is_live = is_address && lasts.is_none();
+        Ok(())
+    }
+
+    fn because(&self, why: &str) -> anyhow::Error {
+        let shown = self.input.shown();
+        let shown = printable_line(&shown);
+        let taken = self.taken;
+        match taken {
+            0 => anyhow::anyhow!("{shown}: {why}"),
+            _ => anyhow::anyhow!("{shown}: after {taken} frames: {why}"),
+        }
+    }
+
+    fn is_silent(&self) -> anyhow::Error {
+        let silent = self.silent.as_secs_f64();
+        self.because(&format!(
+            "no frame came for {silent} s (--silent TIME waits longer)"
+        ))
+    }
+
+    /// What ffmpeg's end means, once it has ended.
+    fn ended(&mut self) -> Result<()> {
+        let until = Instant::now() + END_WITHIN;
+        self.heard.wait(until, |h| h.words_end.then_some(()));
+        let status = loop {
+            match self.child.try_wait().context("ffmpeg does not end")? {
+                Some(status) => break Some(status),
+                None if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+                None => break None,
+            }
+        };
+        let succeeded = status.is_some_and(|status| status.success());
+        let so_far = self.heard.lock();
+        let reason = match &so_far.pictures_end {
+            Some(Err(ours)) => ours.clone(),
+            _ if succeeded && so_far.came > 0 => return Ok(()),
+            _ => words::reason(&so_far.errors),
+        };
+        drop(so_far);
+        let reason = match &self.input {
+            Input::Address(address) => address.scrubbed(&reason),
+            _ => reason,
+        };
+        Err(self.because(&printable_line(&reason)))
+    }
+
+    /// Takes note of what was lost so far; of a cut file's pictures once it has ended.
+    fn count_lost(&mut self, has_ended: bool) {
+        let heard = self.heard.lock();
+        let mut pictures = heard.undecoded;
+        let mut why = "ffmpeg could not decode it";
+        if has_ended && !self.is_live && heard.is_cut() {
+            why = "the file is cut off";
+            pictures = pictures.max(heard.missing()).max(1);
+        }
+        if pictures + heard.damaged > 0 {
+            if pictures == 0 {
+                why = "ffmpeg could not decode all of it";
+            }
+            self.unreadable = Some(Unreadable {
+                pictures,
+                damaged: heard.damaged,
+                why: why.to_owned(),
+            });
+        }
+    }
+}
+
+impl Source for VideoSource {
+    fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
+        enum Next {
+            Picture(Box<Picture>),
+            End,
+        }
+        let last = self.heard.lock().came_at.filter(|_| self.is_live);
+        let until = last.unwrap_or_else(Instant::now) + self.silent;
+        let next = self.heard.wait(until, |h| match h.waiting.take() {
+            Some(picture) => Some(Next::Picture(Box::new(picture))),
+            None => h.pictures_end.is_some().then_some(Next::End),
+        });
+        match next {
+            None => Err(self.is_silent()),
+            Some(Next::End) => {
+                // Its last words come by the other pipe.
+                let ended = self.ended();
+                self.count_lost(true);
+                ended.map(|()| None)
+            }
+            Some(Next::Picture(picture)) => {
+                self.taken += 1;
+                self.count_lost(false);
+                Ok(Some(SourceFrame {
+                    content: Content::Picture(picture.pixels),
+                    truth: None,
+                    media: picture.announced.time,
+                    number: picture.number,
+                }))
+            }
+        }
+    }
+
+    fn frames_per_second(&self) -> Option<f64> {
+        self.rate
+    }
+
+    fn has_times(&self) -> bool {
+        !self.is_live
+    }
+
+    fn unreadable(&self) -> Option<&Unreadable> {
+        self.unreadable.as_ref()
+    }
+
+    fn remark(&self) -> Option<String> {
+        let heard = self.heard.lock();
+        let mut remarks = Vec::new();
+        if heard.last.is_some_and(|last| last.interlaced) {
+            remarks.push("its frames are interlaced: what moves has combs".to_owned());
+        }
+        if let Some(transfer @ ("smpte2084" | "arib-std-b67")) = heard.transfer.as_deref() {
+            remarks.push(format!(
+                "it is HDR ({transfer}) and not mapped to usual brightness: it looks pale"
+            ));
+        }
+        if let Some((w, h)) = heard
+            .last
+            .map(|last| last.pixel)
+            .filter(|(w, h)| w != h && *w > 0 && *h > 0)
+        {
+            remarks.push(format!(
+                "its pixels are not square ({w}:{h}): boxes are in the pixels that are stored"
+            ));
+        }
+        (!remarks.is_empty()).then(|| format!("{}: {}", self.input.shown(), remarks.join("; ")))
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_live
+    }
+}
+
+impl Drop for VideoSource {
+    fn drop(&mut self) {
+        self.heard.change(|h| h.is_closed = true);
+        // It may have ended already; then both calls fail, and nothing is left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen_to_pictures(pipe: impl Read, heard: &Heard, is_live: bool) -> Result<()> {
+    let Some(mut nut) = Nut::open(pipe)? else {
+        return Ok(());
+    };
+    for number in 0.. {
+        let Some(data) = nut
+            .next_frame(PICTURE_BYTES_MAX)
+            .context("ffmpeg's pictures break off")?
+        else {
+            return Ok(());
+        };
+        let until = Instant::now() + ANNOUNCED_WITHIN;
+        let announced = heard.wait(until, |h| h.announced.pop_front());
+        let announced = announced.context("ffmpeg gives pictures without their times")?;
+        let (width, height) = announced.size;
+        let n = data.len();
+        let sized = u64::from(width) * u64::from(height) * 3 == n as u64;
+        let pixels = RgbImage::from_raw(width, height, data).filter(|_| sized);
+        let pixels = pixels.with_context(|| {
+            format!("ffmpeg announced {width}x{height} pixels and gave {n} bytes")
+        })?;
+        let mut picture = Some(Picture {
+            pixels,
+            number,
+            announced,
+        });
+        let mut put = |h: &mut SoFar| {
+            let goes = is_live || h.waiting.is_none() || h.is_closed;
+            if goes {
+                h.waiting = picture.take();
+                h.came += 1;
+                h.came_at = Some(Instant::now());
+            }
+            goes.then_some(h.is_closed)
+        };
+        // A file's next picture waits for its reader, who may take as long as it likes.
+        let is_closed = loop {
+            if let Some(is_closed) = heard.wait(Instant::now() + ANNOUNCED_WITHIN, &mut put) {
+                break is_closed;
+            }
+        };
+        if is_closed {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn listen_to_words(mut log: impl BufRead, heard: &Heard) {
+    let mut line = Vec::new();
+    while next_line(&mut log, &mut line) {
+        let word = words::read(&String::from_utf8_lossy(&line));
+        if let Some(word) = word {
+            heard.change(|h| h.hear(word));
+        }
+    }
+    heard.change(|h| h.words_end = true);
+}
+
+/// Reads a line, of which only the beginning is kept; false at the end.
+fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> bool {
+    line.clear();
+    let has = log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line);
+    if !matches!(has, Ok(1..)) {
+        return false;
+    }
+    if line.pop_if(|last| *last == b'\n').is_some() {
+        return true;
+    }
+    // `skip_until` keeps nothing of what it skips.
+    log.skip_until(b'\n').is_ok()
+}
+
+impl SoFar {
+    /// Whether its file ends before its time. ffmpeg says so of most kinds; of these it does not, and they say how long they last.
+    fn is_cut(&self) -> bool {
+        let tells = ["avi", "flv"].contains(&self.container.as_str());
+        // Sound may go on for a while when there is nothing to see any more.
+        let usual = match self.has_sound {
+            true => self.rate.map_or(0, |rate| rate.ceil() as u64),
+            false => FRAMES_SHORT_MAX,
+        };
+        self.ends_early || tells && self.missing() > usual
+    }
+
+    /// Pictures that the file says to have, by its length and rate, and that did not come.
+    fn missing(&self) -> u64 {
+        let said = self
+            .lasts
+            .zip(self.rate)
+            .map(|(lasts, rate)| lasts.as_secs_f64() * rate);
+        let said = said.map_or(0, |pictures| {
+            pictures.round().clamp(0.0, u32::MAX.into()) as u64
+        });
+        said.saturating_sub(self.came)
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::Frame(frame) => self.announce(frame),
+            Word::Transfer(transfer) => self.transfer = Some(transfer),
+            Word::Lasts(lasts) => self.lasts = lasts,
+            Word::Rate(rate) if !self.is_ready => self.rate = self.rate.or(Some(rate)),
+            Word::Rate(_) => {}
+            Word::Ready => self.is_ready = true,
+            Word::Damaged => self.damaged += 1,
+            Word::Undecoded => self.undecoded += 1,
+            Word::Cut => self.ends_early = true,
+            Word::Container(name) if !self.is_ready => self.container = name,
+            Word::Container(_) => {}
+            Word::Sound => self.has_sound = true,
+            Word::Error(error) if self.errors.len() < ERRORS_MAX => self.errors.push(error),
+            Word::Error(_) => {}
+        }
+    }
+
+    /// Lines of several threads may run into each other. A line that is lost so shows in the number of the next one: the picture comes,
+    /// without a time.
+    fn announce(&mut self, frame: Announced) {
+        let lost = match self.last {
+            Some(last) if frame.number > last.number => frame.number - last.number - 1,
+            _ => 0,
+        };
+        for _ in 0..lost.min(ANNOUNCED_MAX as u64) {
+            self.announced
+                .extend(self.last.map(|last| Announced { time: None, ..last }));
+        }
+        self.announced.push_back(frame);
+        self.last = Some(frame);
+        if self.announced.len() > ANNOUNCED_MAX {
+            self.announced.pop_front();
+        }
+    }
+}
+
+/// Whether a text names something that only ffmpeg reads on its own: an address, or a camera of this machine.
+pub(super) fn input_of(text: &str) -> Result<Option<Input>> {
+    if text.starts_with("/dev/video") {
+        return Ok(Some(Input::Camera(text.to_owned())));
+    }
+    if text.contains("://") {
+        return Ok(Some(Input::Address(Address::parse(text)?)));
+    }
+    Ok(None)
+}
+
+/// A video file.
+pub(super) fn file(path: &Path) -> Input {
+    Input::File(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(number: u64, time: f64) -> Announced {
+        Announced {
+            number,
+            time: Some(time),
+            size: (2, 1),
+            interlaced: false,
+            pixel: (1, 1),
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_lost_costs_a_time_and_no_order() {
+        let mut so_far = SoFar::default();
+        for (number, time) in [(0, 0.0), (1, 0.1), (4, 0.4), (0, 0.5), (1, 0.6)] {
+            so_far.announce(announced(number, time));
+        }
+        let times: Vec<Option<f64>> = so_far.announced.iter().map(|a| a.time).collect();
+        assert_eq!(
+            times,
+            [
+                Some(0.0),
+                Some(0.1),
+                None,
+                None,
+                Some(0.4),
+                Some(0.5),
+                Some(0.6)
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_are_cut_and_the_next_one_is_whole() {
+        let long = "x".repeat(5000);
+        let text = format!("first\n{long}\nlast");
+        let mut log = text.as_bytes();
+        let mut lines = Vec::new();
+        let mut line = Vec::new();
+        while next_line(&mut log, &mut line) {
+            lines.push(line.len());
+        }
+        assert_eq!(lines, [5, 1024, 4]);
+    }
+
+    #[test]
+    fn what_a_cut_file_lacks_is_counted_by_the_time_that_it_says_to_last() {
+        let mut so_far = SoFar::default();
+        so_far.hear(Word::Lasts(Some(Duration::from_millis(2400))));
+        so_far.hear(Word::Rate(25.0));
+        so_far.came = 34;
+        assert_eq!(so_far.missing(), 26);
+        assert!(!so_far.is_cut());
+        so_far.hear(Word::Cut);
+        assert!(so_far.is_cut());
+    }
+}
