@@ -318,6 +318,11 @@ fn build(builder: &mut Builder, text: &str, variables: Option<Variables<'_>>) ->
                     untagged(tag)?;
                 }
                 builder.count(line, 1)?;
+                let ends = [text.chars().next(), text.chars().next_back()];
+                let odd = ends.into_iter().flatten().find(|c| is_odd_space(*c));
+                if let (Some(space), ScalarStyle::Plain) = (odd, style) {
+                    return Err((line, odd_space(space)));
+                }
                 let is_text = tagged_text || style != ScalarStyle::Plain;
                 let node = builder.scalar(line, text.into_owned(), is_text, variables)?;
                 builder.place(node, anchor)?;
@@ -329,7 +334,18 @@ fn build(builder: &mut Builder, text: &str, variables: Option<Variables<'_>>) ->
     Ok(())
 }
 
-/// The parser's message, or the tab that confused it.
+/// A space, or a mark without width, that is a letter to YAML.
+fn is_odd_space(c: char) -> bool {
+    !c.is_ascii() && (c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}'))
+}
+
+fn odd_space(space: char) -> Problem {
+    Problem::OddSpace {
+        code: u32::from(space),
+    }
+}
+
+/// The parser's message, or the tab or space that confused it.
 fn syntax_error(text: &str, line: usize, message: &str) -> Stop {
     let is_tabbed = |text: &str| {
         text.trim_start_matches([' ', '\t']).len() < text.trim_start_matches(' ').len()
@@ -338,6 +354,17 @@ fn syntax_error(text: &str, line: usize, message: &str) -> Stop {
     for (i, text) in text.lines().enumerate().skip(line - 1).take(2) {
         if is_tabbed(text) {
             return (i + 1, Problem::TabIndent);
+        }
+    }
+    // A space that is none joins a key and its value, which is noticed on the next line.
+    for (i, text) in text
+        .lines()
+        .enumerate()
+        .skip(line.saturating_sub(2))
+        .take(3)
+    {
+        if let Some(space) = text.chars().find(|c| is_odd_space(*c)) {
+            return (i + 1, odd_space(space));
         }
     }
     (

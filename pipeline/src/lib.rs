@@ -3,6 +3,7 @@
 //! workspace; every other may depend on it.
 
 pub mod action;
+pub mod address;
 pub mod bandwidth;
 pub mod camera;
 pub mod catalog;

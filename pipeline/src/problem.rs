@@ -49,6 +49,9 @@ pub enum Problem {
     /// A line indented with a tab.
     #[error("a tab indents this line; YAML takes spaces only")]
     TabIndent,
+    /// A space that is none to YAML, as word processors and web pages write them.
+    #[error("a space that YAML does not know stands here (U+{code:04X}); write a plain one")]
+    OddSpace { code: u32 },
     /// A YAML tag.
     #[error("the tag {} has no meaning here; remove it", Plain(.tag))]
     Tag { tag: String },

@@ -190,19 +190,26 @@ pub(crate) fn integer(
             return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
         }
     }
+    let expected = format!("a whole number from {low} to {high}");
     // YAML reads more digits than any number type has as a text.
     if let Content::Scalar(text, Value::String(_)) = &node.content {
+        if text
+            .parse()
+            .is_ok_and(|value| (low..=high).contains(&value))
+        {
+            return wrong(sink, place, &expected, quoted(text));
+        }
         let digits = text.strip_prefix('-').unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
             return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
         }
     }
-    wrong_value(
-        sink,
-        node,
-        place,
-        &format!("a whole number from {low} to {high}"),
-    )
+    wrong_value(sink, node, place, &expected)
+}
+
+/// A number that quotes made a text.
+fn quoted(text: &str) -> String {
+    format!("the text \"{text}\"; without quotes it is a number")
 }
 
 /// A count from `low` to `high`, for fields whose ranges are small.
@@ -238,6 +245,13 @@ pub(crate) fn number(
         (f64::MIN, f64::MAX) => "a number".to_owned(),
         (low, high) => format!("a number from {low} to {high}"),
     };
+    if let Content::Scalar(text, Value::String(_)) = &node.content
+        && text
+            .parse()
+            .is_ok_and(|value: f64| (low..=high).contains(&value))
+    {
+        return wrong(sink, place, &expected, quoted(text));
+    }
     wrong_value(sink, node, place, &expected)
 }
 

@@ -26,7 +26,7 @@ use crate::time::format_duration;
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 const NAME_PATTERN: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
 const REFERENCE_PATTERN: &str = "^\\$[A-Za-z][A-Za-z0-9_-]{0,63}\\.[A-Za-z][A-Za-z0-9_-]{0,63}$";
-const DURATION_PATTERN: &str = "^[0-9]*\\.?[0-9]+ *(ns|us|ms|s|m)$";
+const DURATION_PATTERN: &str = "^[0-9]*\\.?[0-9]+ *(ns|us|ms|s|m|h)$";
 const DEVICE_PATTERN: &str = "^(auto|(cpu|cuda|emulated)(:(0|[1-9][0-9]{0,4}))?)$";
 
 /// The schema of pipeline files whose ops are those of the catalogue.

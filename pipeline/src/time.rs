@@ -120,12 +120,13 @@ pub fn parse_positive_duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// A sentence that says what would be right, when the text is no duration with a unit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 5] = [
+    const UNITS: [(&str, f64); 6] = [
         ("ns", 1.0),
         ("us", 1e3),
         ("ms", 1e6),
         ("s", 1e9),
         ("m", 60e9),
+        ("h", 3600e9),
     ];
     let text = text.trim();
     let split = text
@@ -142,7 +143,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             format!("\"{text}\" has no unit; write {text}ms or {text}s")
         } else {
             format!(
-                "\"{text}\" has the unknown unit \"{}\"; use ns, us, ms, s or m",
+                "\"{text}\" has the unknown unit \"{}\"; use ns, us, ms, s, m or h",
                 unit.trim()
             )
         });

@@ -123,9 +123,11 @@ fn gateways(log: &str) -> Option<Vec<String>> {
 }
 
 fn members(log: &str, folder: &Path) -> Result<Vec<Member>> {
-    let ready = log
-        .lines()
-        .filter_map(|line| line.split_once(": ready, process "));
+    // Lines begin with their time.
+    let ready = log.lines().filter_map(|line| {
+        let (name, pid) = line.split_once(": ready, process ")?;
+        Some((name.split(' ').next_back()?, pid))
+    });
     let member = |(name, pid): (&str, &str)| {
         let own = std::fs::read_to_string(folder.join(format!("{name}.log")))?;
         Ok(Member {
@@ -148,7 +150,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let own = "admin on http://127.0.0.1:39 (/metrics)\n";
         std::fs::write(folder.join("a-0.log"), own).unwrap();
-        let log = "topology and logs are in x\na-0: ready, process 4857\n\
+        let log = "topology and logs are in x\n2026-11-28T20:00:00.1Z a-0: ready, process 4857\n\
                    all processes are ready; clients: 127.0.0.1:1, 127.0.0.1:2";
         assert!(gateways(log).is_none(), "the line may go on");
         let log = format!("{log}\n");

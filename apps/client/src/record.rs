@@ -99,6 +99,7 @@ impl FrameEnd {
         }
         if !result.trace_id.is_empty() {
             put("trace_id", result.trace_id.as_str().into());
+            put("trace_sampled", result.trace_sampled.into());
         }
         put("emulated", result.emulated.into());
         if result.width > 0 {

@@ -15,6 +15,7 @@ mod repeats;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ const PANIC_LIMIT: Duration = Duration::from_millis(200);
 /// The source of lines of the program itself, which are not events.
 const TARGET: &str = "spillgate";
 
+/// Whether lines that are said have their time.
+static TIMED: AtomicBool = AtomicBool::new(false);
 /// The log of this process, once it is set up.
 static LOG: OnceLock<Log> = OnceLock::new();
 
@@ -93,26 +96,34 @@ pub fn init_logging(json: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
         if trace.status() == BacktraceStatus::Captured {
             text.push_str(&format!("\n{trace}"));
         }
-        complain(&text);
+        write(Level::ERROR, &text, TIMED.load(Ordering::Relaxed));
         flush(PANIC_LIMIT);
     }));
     Ok(())
 }
 
-/// Logs a message for people that is not an event: as it is, or as the message of a JSON object.
+/// From now on lines that are said have their time: the program serves, and its log is read later.
+pub fn tell_times() {
+    TIMED.store(true, Ordering::Relaxed);
+}
+
+/// Logs a message for people that is not an event: as it is, with its time where [`tell_times`] was called, or as the message of a JSON object.
 pub fn say(text: &str) {
-    write(Level::INFO, text);
+    write(Level::INFO, text, TIMED.load(Ordering::Relaxed));
 }
 
-/// The same for an error.
+/// Logs an error that ends the program, as it is or as the message of a JSON object.
 pub fn complain(text: &str) {
-    write(Level::ERROR, text);
+    write(Level::ERROR, text, false);
 }
 
-fn write(level: Level, text: &str) {
+fn write(level: Level, text: &str, is_timed: bool) {
     let text = &*printable(text);
     match LOG.get() {
-        Some(log) => log.queue.push(log.format.said(level, TARGET, text)),
+        Some(log) => {
+            let line = log.format.said(level, TARGET, text, is_timed);
+            log.queue.push(line);
+        }
         // Before logging is set up. A missing reader is no reason to end.
         None => {
             let _ = writeln!(std::io::stderr(), "{text}");
@@ -127,7 +138,7 @@ pub fn is_json() -> bool {
 
 /// Formats a usage error like the log, for errors found before logging is set up.
 pub fn json_error(text: &str) -> String {
-    let line = Format::Json.said(Level::ERROR, TARGET, text);
+    let line = Format::Json.said(Level::ERROR, TARGET, text, false);
     String::from_utf8_lossy(&line).into_owned()
 }
 

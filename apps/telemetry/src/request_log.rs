@@ -17,7 +17,7 @@ macro_rules! tell {
             frame = $record.number,
             module = $module.and_then(|id| $record.pipeline.modules.get(id.idx())).map(|m| &*m.name),
             $($more)*
-            trace = $record.trace.sampled.then(|| trace_id($record)),
+            trace = trace_id($record),
             $text
         )
     };

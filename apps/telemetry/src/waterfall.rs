@@ -10,6 +10,7 @@ mod jaeger;
 mod svg;
 mod text;
 
+use spillgate_pipeline::address;
 use std::time::Duration;
 
 /// How long Jaeger may take to answer.
@@ -201,7 +202,7 @@ impl Trace {
 /// # Errors
 /// When the id is malformed, Jaeger cannot be asked, or does not have the trace.
 pub fn fetch(jaeger: &str, id: &str) -> Result<Trace, TraceError> {
-    let jaeger = jaeger.trim_end_matches('/');
+    let jaeger = address::url(jaeger);
     if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(TraceError::Id(id.to_owned()));
     }
@@ -218,7 +219,7 @@ pub fn fetch(jaeger: &str, id: &str) -> Result<Trace, TraceError> {
     let mut answer = agent.get(&url).call().map_err(unreachable)?;
     if answer.status() == 404 {
         return Err(TraceError::Unknown {
-            jaeger: jaeger.to_owned(),
+            jaeger: jaeger.clone(),
             id: id.to_owned(),
         });
     }

@@ -51,9 +51,8 @@ pub fn result(record: &RequestRecord) -> pb::Result {
         damage: record.job.damage().map_or("", Damage::explain).to_owned(),
         ..Default::default()
     };
-    if record.trace.sampled {
-        out.trace_id = format!("{:032x}", record.trace.trace_id);
-    }
+    out.trace_id = format!("{:032x}", record.trace.trace_id);
+    out.trace_sampled = record.trace.sampled;
     match &record.outcome {
         Outcome::Completed | Outcome::Late => {
             out.set_outcome(if record.outcome == Outcome::Late {

@@ -12,6 +12,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use spillgate_pipeline::address;
 use spillgate_proto::pb;
 
 use crate::tally::outcome_word;
@@ -28,7 +29,7 @@ impl SpanExport {
     pub(crate) fn start(endpoint: &str) -> Result<Self> {
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
-            .with_endpoint(endpoint)
+            .with_endpoint(address::url(endpoint))
             .build()
             .with_context(|| format!("cannot send traces to {endpoint}"))?;
         let provider = SdkTracerProvider::builder()

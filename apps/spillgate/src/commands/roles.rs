@@ -19,8 +19,9 @@ use spillgate::reload::Reload;
 use spillgate::security::link_warnings;
 use spillgate::server::open_admin;
 use spillgate_link::tls::{LinkTls, LinkTlsFiles};
+use spillgate_pipeline::address;
 use spillgate_telemetry::TelemetryConfig;
-use spillgate_telemetry::logging::{complain, say};
+use spillgate_telemetry::logging::{complain, say, tell_times};
 use spillgate_tls::TlsError;
 
 use super::cores::CoreArgs;
@@ -74,7 +75,7 @@ pub(crate) struct PartArgs {
     profiles: Option<PathBuf>,
     /// Address on which other processes reach this one [default: its address in the topology; where that is a name, its port on
     /// all interfaces]
-    #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN", value_parser = address::listen)]
     link_listen: Option<SocketAddr>,
     /// Speak TLS with other processes, and only with those whose certificates one of these authorities signed (PEM).
     #[arg(
@@ -170,7 +171,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     part: PartArgs,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
-    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
+    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = address::listen)]
     admin: SocketAddr,
     /// No admin port.
     #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]
@@ -222,6 +223,7 @@ async fn run(
     cores: Cores,
     holds: Holds,
 ) -> anyhow::Result<ExitCode> {
+    tell_times();
     let mut signals = Signals::new()?;
     let reload = Reload::default();
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;

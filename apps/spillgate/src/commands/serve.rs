@@ -22,9 +22,10 @@ use spillgate::server::{Server, ServerConfig, open_admin};
 use spillgate_backend::clock::Clock;
 use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;
+use spillgate_pipeline::address;
 use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
-use spillgate_telemetry::logging::{flush, say};
+use spillgate_telemetry::logging::{flush, say, tell_times};
 
 use super::cores::CoreArgs;
 use super::models::ModelArgs;
@@ -63,10 +64,10 @@ pub(crate) struct ServeArgs {
     #[arg(required = true)]
     pub(crate) pipelines: Vec<PathBuf>,
     /// Address of the gRPC port; port 0 takes a free one.
-    #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700")]
+    #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700", value_parser = address::listen)]
     listen: SocketAddr,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
-    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
+    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = address::listen)]
     admin: SocketAddr,
     /// No admin port.
     #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]
@@ -171,7 +172,8 @@ impl OtlpArgs {
             let given = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
             given.filter(|endpoint| !endpoint.is_empty())
         };
-        self.otlp.clone().or_else(otel)
+        let given = self.otlp.clone().or_else(otel);
+        given.map(|endpoint| address::url(&endpoint))
     }
 }
 
@@ -226,6 +228,7 @@ async fn serve(
     n_cores: usize,
     cores: Cores,
 ) -> anyhow::Result<ExitCode> {
+    tell_times();
     // Before anything else, so that no signal is missed.
     let mut signals = Signals::new()?;
     let reload = Reload::default();

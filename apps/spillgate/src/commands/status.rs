@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 use spillgate::status::Status;
+use spillgate_pipeline::address;
 use spillgate_pipeline::printable::printable_line;
 use spillgate_telemetry::logging::complain;
 
@@ -72,14 +73,8 @@ fn read(json: &str) -> serde_json::Result<Status> {
     serde_json::from_value(value)
 }
 
-/// Where the state is. A process says its admin port with `http://` before it, and so it may be given.
-fn url(address: &str) -> String {
-    let address = address.strip_prefix("http://").unwrap_or(address);
-    format!("http://{}/status", address.trim_end_matches('/'))
-}
-
 fn fetch(address: &str) -> anyhow::Result<String> {
-    let url = url(address);
+    let url = format!("{}/status", address::url(address));
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
@@ -100,21 +95,5 @@ fn fetch(address: &str) -> anyhow::Result<String> {
         ),
         404 => bail!("{address} has no /status: it is no process of this version of spillgate"),
         other => bail!("{url} answers {other}: {}", printable_line(body.trim_end())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_admin_port_may_be_given_as_processes_say_it() {
-        for address in [
-            "127.0.0.1:7701",
-            "http://127.0.0.1:7701",
-            "http://127.0.0.1:7701/",
-        ] {
-            assert_eq!(url(address), "http://127.0.0.1:7701/status");
-        }
     }
 }

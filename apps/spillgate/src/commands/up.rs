@@ -21,7 +21,7 @@ use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile_file::render_profiles;
-use spillgate_telemetry::logging::say;
+use spillgate_telemetry::logging::{say, tell_times};
 use tokio::net::TcpSocket;
 
 use super::models::ModelArgs;
@@ -98,6 +98,7 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let profiles = folder.add("profiles.yaml", text)?;
     let folder = Rc::new(folder);
     let at = folder.path().display();
+    tell_times();
     say(&format!("topology and logs are in {at}"));
     let pipeline_file = std::path::absolute(&args.pipeline)
         .with_context(|| format!("{} has no place", args.pipeline.display()))?;

@@ -291,11 +291,11 @@ fn a_file_that_changed_after_its_check_is_not_loaded() {
     let mut told = Vec::new();
     for line in BufReader::new(server.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        if line.starts_with("measuring detect") && told.len() < 100 {
+        if line.contains(" measuring detect") && told.len() < 100 {
             folder.model("    print(1)\n");
         }
         // It would serve for ever.
-        if line.starts_with("listening") {
+        if line.contains(" listening on ") {
             server.kill().unwrap();
         }
         told.push(line);

@@ -17,19 +17,18 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// A line of the program itself: plain for people.
-    pub(super) fn said(self, level: Level, target: &str, text: &str) -> Vec<u8> {
-        match self {
-            Format::Text => format!("{text}\n").into_bytes(),
-            Format::Json => self.event(level, target, text),
+    /// A line of the program itself: plain for people, or with its time where the program runs for long.
+    pub(super) fn said(self, level: Level, target: &str, text: &str, is_timed: bool) -> Vec<u8> {
+        match (self, is_timed) {
+            (Format::Text, false) => format!("{text}\n").into_bytes(),
+            (Format::Text, true) => format!("{} {text}\n", now()).into_bytes(),
+            (Format::Json, _) => self.event(level, target, text),
         }
     }
 
     /// A line like that of an event.
     pub(super) fn event(self, level: Level, target: &str, text: &str) -> Vec<u8> {
-        let mut at = String::new();
-        // The system's time can always be written.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut at));
+        let at = now();
         let line = match self {
             Format::Text => format!("{at} {level:>5} {target}: {text}\n"),
             Format::Json => {
@@ -51,6 +50,14 @@ impl Format {
             &text,
         )
     }
+}
+
+/// The time as events have it.
+fn now() -> String {
+    let mut at = String::new();
+    // The system's time can always be written.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut at));
+    at
 }
 
 /// An event's message and fields as text.

@@ -213,6 +213,9 @@ modules:
 fn text_that_is_no_yaml(golden: &mut Golden) {
     golden.file("name: traffic\nslo: [400ms\nmodules: }\n");
     golden.file("name: traffic\n\tslo: 400ms\n");
+    golden.file("name: traffic\nslo:\u{a0}400ms\nmodules: {}\n");
+    golden.file("name: traffic\nslo: 400ms\nmodules:\n\u{a0} detect: { op: noop }\n");
+    golden.file("name: traffic\nslo: 400ms\u{200b}\n");
     golden.file("name: \"traffic\nslo: 400ms\n");
     golden.file("name: *nobody\n");
     golden.file("a: &a [*a]\n");
@@ -312,6 +315,8 @@ fn limits(golden: &mut Golden) {
     golden.root("limits: 3");
     golden.root("limits: { in_fligth: 3 }");
     golden.root("limits: { in_flight: 0, pixels: -1, objects: 70000 }");
+    golden.root("limits: { in_flight: \"8\" }");
+    golden.root("policy: { drop: pard, lambda: \"0.1\" }");
     golden.root("limits: { frame_bytes: 16MB, in_flight: 2.5 }");
     golden.root("limits: { in_flight: 10, in_flight_per_stream: 11 }");
     golden.root("limits: { frame_bytes: 99999999999999999999 }");

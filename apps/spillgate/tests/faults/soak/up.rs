@@ -239,7 +239,9 @@ impl Drop for Up {
 /// Where the process of a log has its metrics in its last life.
 fn admin(log: &str) -> Option<&str> {
     let mut lines = log.lines().rev();
-    let rest = lines.find_map(|line| line.strip_prefix("admin on "))?;
+    let rest = lines
+        .find_map(|line| line.split_once("admin on "))
+        .map(|(_, rest)| rest)?;
     rest.split_whitespace().next()
 }
 
