@@ -20,8 +20,10 @@ pub(crate) mod up;
 pub(crate) mod validate;
 
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
-use spillgate::files::{self, LoadError, LoadedPipeline};
+use crate::files::{self, LoadError, LoadedPipeline};
+use spillgate_backend::operator::Library;
 use spillgate_client::ExitSummary;
 pub(crate) use spillgate_client::print;
 use spillgate_pipeline::profile::NoProfile;
@@ -31,6 +33,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::signals;
+
+/// The module types of this program: it has one library, from its first line on.
+static LIBRARY: OnceLock<Arc<Library>> = OnceLock::new();
+
+/// Says which module types there are.
+pub(crate) fn set_library(library: Library) {
+    LIBRARY.get_or_init(|| Arc::new(library));
+}
+
+/// The module types of this program.
+pub(crate) fn library() -> Arc<Library> {
+    let library = LIBRARY.get();
+    library
+        .expect("the program begins with its library")
+        .clone()
+}
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;

@@ -1,10 +1,12 @@
 //! The product, composed: pipeline files become hosts and device threads ([`embedded`]), served over gRPC
-//! ([`server`]) and an admin port ([`admin`]). The binary adds the command line.
+//! ([`server`]) and an admin port ([`admin`]), with the command line around all of it ([`main`]).
 
 pub mod accuracy;
 pub mod admin;
 mod beside;
 mod certificates;
+mod command_line;
+mod commands;
 pub mod cores;
 pub mod devices;
 pub mod embedded;
@@ -18,10 +20,15 @@ pub mod memory_limit;
 pub mod model_check;
 pub mod part;
 pub mod placement;
+#[cfg(test)]
+mod reference;
 pub mod reload;
 pub mod security;
 pub mod server;
 mod serving;
+mod signals;
 pub mod status;
 mod upstreams;
 mod values;
+
+pub use command_line::main;

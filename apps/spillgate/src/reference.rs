@@ -25,7 +25,7 @@ fn page() -> String {
     let schema: Value = serde_json::from_str(&schema.to_string()).expect("a schema is JSON");
     fields(&mut text, &schema, &schema, "");
     text.push_str("\n## Commands\n");
-    let mut cli = super::Cli::command();
+    let mut cli = crate::command_line::Cli::command();
     cli.build();
     for command in cli.get_subcommands().filter(|c| !c.is_hide_set()) {
         if command.get_name() != "help" {

@@ -1,8 +1,8 @@
 //! Flags that give devices cores of their own.
 
+use crate::cores::{Cores, CoresError};
+use crate::placement::resolve_device;
 use clap::Args;
-use spillgate::cores::{Cores, CoresError};
-use spillgate::placement::resolve_device;
 
 /// Cores that devices have for themselves.
 #[derive(Args, Clone, Debug)]

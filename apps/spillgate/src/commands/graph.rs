@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::commands;
+use crate::files;
 use clap::{Args, ValueEnum};
-use spillgate::files;
 use spillgate_pipeline::graph::{Format, render};
 
 /// What to draw, and how.
@@ -29,7 +30,7 @@ enum FormatArg {
 
 /// Prints the drawing.
 pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<ExitCode> {
-    let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    let loaded = files::load(&args.pipeline, &commands::library().catalog())?;
     let format = match args.format {
         FormatArg::Dot => Format::Dot,
         FormatArg::Mermaid => Format::Mermaid,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::model_check::{CheckConfig, MEMORY_DEFAULT, TIME_DEFAULT};
 use clap::Args;
-use spillgate::model_check::{CheckConfig, MEMORY_DEFAULT, TIME_DEFAULT};
 
 use super::ranges::number;
 

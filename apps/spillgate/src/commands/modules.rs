@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use crate::commands;
 use anyhow::anyhow;
 use clap::Args;
-use spillgate_modules::{library, reference};
+use spillgate_modules::reference;
 
 /// Which type, in which form.
 #[derive(Args)]
@@ -18,7 +19,7 @@ pub(crate) struct ModulesArgs {
 
 /// Prints the list, a type or the page.
 pub(crate) fn run(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
-    let catalog = library().catalog();
+    let catalog = commands::library().catalog();
     let text = match &args.name {
         Some(name) => {
             let ty = catalog.get(name).ok_or_else(|| {

@@ -1,10 +1,10 @@
 //! Flags that say how models share devices.
 
+use crate::fleets::Placing;
+use crate::placement::resolve_device;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
-use spillgate::fleets::Placing;
-use spillgate::placement::resolve_device;
 use spillgate_controller_policy::placement::recipe_of;
 use spillgate_pipeline::placement::Decider;
 

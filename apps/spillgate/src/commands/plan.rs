@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::commands;
+use crate::files;
+use crate::placement::execution_times;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use spillgate::files;
-use spillgate::placement::execution_times;
 use spillgate_controller_policy::plan::{self, PlanName};
 use spillgate_pipeline::time::format_duration;
 use spillgate_sim::DEVICES_MAX;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         args.when > 0.0 && args.when <= 1.0,
         "--when lies above 0, up to 1"
     );
-    let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    let loaded = files::load(&args.pipeline, &commands::library().catalog())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::embedded::Deployment;
+use crate::files::{self, LoadedPipeline, profile_path};
+use crate::measure::{self, Effort, LOADS_MEASURED};
+use crate::model_check::Checks;
 use clap::Args;
-use spillgate::embedded::Deployment;
-use spillgate::files::{self, LoadedPipeline, profile_path};
-use spillgate::measure::{self, Effort, LOADS_MEASURED};
-use spillgate::model_check::Checks;
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
@@ -22,6 +22,7 @@ use spillgate_telemetry::logging::say;
 use super::models::ModelArgs;
 use super::ranges::number;
 use super::serve::{Progress, not_confined};
+use crate::commands;
 
 /// Most batches of a size: an hour of batches of 36 ms.
 const ROUNDS_MAX: usize = 100_000;
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(source) = &args.accuracy {
         return accuracy::run(args, source);
     }
-    let library = Arc::new(spillgate_modules::library());
+    let library = commands::library();
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     check(&mut loaded, &args.models, &library, &|_| true, &[])?;
     let out = args

@@ -12,13 +12,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cores::Cores;
+use crate::reload::Reload;
+use crate::security::{Security, SecurityError};
+use crate::server::{Server, ServerConfig, open_admin};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use spillgate::cores::Cores;
-use spillgate::reload::Reload;
-use spillgate::security::{Security, SecurityError};
-use spillgate::server::{Server, ServerConfig, open_admin};
 use spillgate_backend::clock::Clock;
 use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;

@@ -14,14 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::commands;
 use crate::commands::placing::Fairness;
+use crate::files::{self, LoadedPipeline};
+use crate::placement::{self, resolve_device};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use indexmap::IndexSet;
 use models::Simulated;
-use spillgate::files::{self, LoadedPipeline};
-use spillgate::placement::{self, resolve_device};
 use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
@@ -192,7 +193,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let pipeline = args.pipeline.as_deref();
     let pipeline = pipeline.context("no pipeline file is given")?;
-    let mut loaded = files::load(pipeline, &spillgate_modules::library().catalog())?;
+    let mut loaded = files::load(pipeline, &commands::library().catalog())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }

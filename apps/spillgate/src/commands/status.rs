@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::status::Status;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
-use spillgate::status::Status;
 use spillgate_pipeline::address;
 use spillgate_pipeline::printable::printable_line;
 use spillgate_telemetry::logging::complain;

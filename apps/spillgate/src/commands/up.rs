@@ -10,12 +10,12 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::files;
+use crate::fleets::Placing;
+use crate::placement::resolve_device;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
-use spillgate::files;
-use spillgate::fleets::Placing;
-use spillgate::placement::resolve_device;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use crate::files::{self, LoadError, LoadedPipeline};
+use crate::model_check::Checks;
 use clap::Args;
 use indexmap::IndexMap;
-use spillgate::files::{self, LoadError, LoadedPipeline};
-use spillgate::model_check::Checks;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::time::format_duration;
 
 use super::models::ModelArgs;
+use crate::commands;
 
 /// Which files, how strictly.
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub(crate) struct ValidateArgs {
 
 /// Checks all files, also after one that is bad.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
-    let library = Arc::new(spillgate_modules::library());
+    let library = commands::library();
     let catalog = library.catalog();
     let mut checks = Checks::new(args.models.config(), library)?;
     let mut bad = false;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use spillgate_backend::operator::Library;
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_backend::torch::{self, TorchBackend};
 use spillgate_pipeline::compile::{Outside, compile_with};
@@ -29,8 +30,8 @@ const STACK_BYTES: usize = 1536 << 10;
 /// libtorch compiles a graph during its first runs.
 const RUNS: usize = 3;
 
-/// Answers the question on standard input. Call it first of all: the process must have one thread.
-pub fn run() -> ExitCode {
+/// Answers the question on standard input. Call it first of all: the process must have one thread. `library` has the types of its modules.
+pub fn run(library: Arc<Library>) -> ExitCode {
     // The answers' own way out: TorchScript can print to standard output.
     let answers = std::io::stdout().as_fd().try_clone_to_owned();
     let silence = File::options().write(true).open("/dev/null");
@@ -56,7 +57,7 @@ pub fn run() -> ExitCode {
     });
     let theirs = say.clone();
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let checked = thread.spawn(move || check(&question, &theirs));
+    let checked = thread.spawn(move || check(&question, &library, &theirs));
     let answer = match checked.map(|thread| thread.join()) {
         Ok(Ok(Ok(ran))) => ran,
         Ok(Ok(Err(error))) => Answer::Refused { error },
@@ -82,8 +83,7 @@ impl Say {
 }
 
 /// Loads and runs the module. An error on its own example is no refusal, because real requests may differ.
-fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
-    let library = spillgate_modules::library();
+fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answer, String> {
     let known = |name: &str| question.variables.get(name).cloned();
     let (text, file) = (&question.text, &question.file);
     let outside = Outside {
@@ -124,7 +124,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
         load: None,
     };
     let member = MemberId::default();
-    let built = build_operator(&spec, member, &library, &mut backend);
+    let built = build_operator(&spec, member, library, &mut backend);
     let mut operator = built.map_err(|e| e.to_string())?;
     for _ in 0..RUNS {
         let inputs: Inputs = operator.example(1);
@@ -142,7 +142,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
     if question.model.is_some() {
         // The first load of a process also makes libtorch ready.
         let begun = Instant::now();
-        serving_operator(&spec, member, &library, &mut backend).map_err(|e| e.to_string())?;
+        serving_operator(&spec, member, library, &mut backend).map_err(|e| e.to_string())?;
         load = Some(begun.elapsed());
     }
     Ok(Answer::Ran { error: None, load })

@@ -1,7 +1,7 @@
 //! A server in the test's own process, with module types that the library does not have: those below, and that of the
 //! example.
 
-#[path = "../../../examples/own_module/daylight.rs"]
+#[path = "../../../examples/own_module/src/daylight.rs"]
 pub(crate) mod daylight;
 
 pub(crate) mod archive;

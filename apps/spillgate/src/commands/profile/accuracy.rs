@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use spillgate::accuracy::{self, labelled::Labelled};
-use spillgate::embedded::Deployment;
-use spillgate::files;
+use crate::accuracy::{self, labelled::Labelled};
+use crate::embedded::Deployment;
+use crate::files;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_telemetry::logging::say;
 
 use super::{ProfileArgs, Progress, check};
+use crate::commands;
 
 /// Measures one module and prints a line a variant, then the lines for the pipeline file.
 pub(super) fn run(args: &ProfileArgs, source_name: &str) -> anyhow::Result<ExitCode> {
-    let library = Arc::new(spillgate_modules::library());
+    let library = commands::library();
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     let source = Labelled::open(source_name, args.frames)?;
     let what = accuracy::choose(&loaded.pipeline, args.module.as_deref(), source.kind())?;

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::embedded::Deployment;
+use crate::files::{self, LoadedPipeline};
+use crate::model_check::Checks;
+use crate::server::Renewer;
 use parking_lot::Mutex;
-use spillgate::embedded::Deployment;
-use spillgate::files::{self, LoadedPipeline};
-use spillgate::model_check::Checks;
-use spillgate::server::Renewer;
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::profile::ProfileSet;
 

@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use crate::measure::Missing;
 use indicatif::{ProgressBar, ProgressStyle};
-use spillgate::measure::Missing;
 use spillgate_telemetry::logging::{is_json, say};
 
 /// How often a line says how far it is where there is no terminal.

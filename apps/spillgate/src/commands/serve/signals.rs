@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::reload::{Reload, Reloaded};
+use crate::reload::{Reload, Reloaded};
 use spillgate_telemetry::logging::say;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

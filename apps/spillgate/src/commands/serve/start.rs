@@ -5,17 +5,17 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::admin::AdminPort;
+use crate::embedded::Deployment;
+use crate::files::{self, LoadedPipeline};
+use crate::measure::{self, Effort};
+use crate::memory_limit::{Limit, Need};
+use crate::model_check::{CheckConfig, Checks};
+use crate::part::Part;
+use crate::reload::Reload;
+use crate::security::link_warnings;
+use crate::server::{Server, ServerConfig};
 use anyhow::bail;
-use spillgate::admin::AdminPort;
-use spillgate::embedded::Deployment;
-use spillgate::files::{self, LoadedPipeline};
-use spillgate::measure::{self, Effort};
-use spillgate::memory_limit::{Limit, Need};
-use spillgate::model_check::{CheckConfig, Checks};
-use spillgate::part::Part;
-use spillgate::reload::Reload;
-use spillgate::security::link_warnings;
-use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
 use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::Pipeline;
@@ -26,6 +26,7 @@ use spillgate_telemetry::logging::say;
 
 use super::Progress;
 use super::again::{Again, fingerprint};
+use crate::commands;
 
 /// Where a topology is written.
 #[derive(Clone, Debug)]
@@ -203,7 +204,7 @@ pub(crate) fn load(
     admin: Option<&AdminPort>,
     held: Option<Held>,
 ) -> anyhow::Result<Loaded> {
-    let library = Arc::new(spillgate_modules::library());
+    let library = commands::library();
     let tell = |what: &str| {
         if let Some(admin) = admin {
             admin.starting(what);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spillgate::files::LoadedPipeline;
+use crate::files::LoadedPipeline;
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::policy::{Adapt, AdaptName};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use spillgate::files;
+use crate::files;
 use spillgate_pipeline::cluster_file::Served;
 use spillgate_sim::{ClusterReport, SimConfig};
 

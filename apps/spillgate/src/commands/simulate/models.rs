@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::embedded::Deployment;
+use crate::files::LoadedPipeline;
+use crate::fleets::{self, Placing, Weights};
 use clap::Args;
 use indexmap::IndexMap;
-use spillgate::embedded::Deployment;
-use spillgate::files::LoadedPipeline;
-use spillgate::fleets::{self, Placing, Weights};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
 use spillgate_pipeline::id::MemberId;
@@ -19,6 +19,7 @@ use spillgate_sim::report::Models;
 use spillgate_sim::{Contender, SimConfig};
 
 use super::{SimulateArgs, load};
+use crate::commands;
 use crate::commands::placing::{Fairness, device, placement};
 use crate::commands::ranges::{bytes, number};
 
@@ -229,12 +230,12 @@ impl Simulated {
                 &self.deployment,
                 (name, placing),
                 &self.weights,
-                &spillgate_modules::library(),
+                &commands::library(),
             )?;
             // A placement runs a model on any device of its fleet.
             config.workers = devices.to_vec();
         } else {
-            let library = spillgate_modules::library();
+            let library = commands::library();
             config.memory = fleets::memory(&self.deployment, placing, &self.weights, &library)?;
         }
         Ok(())

@@ -262,10 +262,7 @@ fn what_others_can_reach_unprotected_warns() {
     files.write("p.yaml", NOOP);
     let server = Serving::start(&files, &["--listen", "0.0.0.0:0"]);
     let lines = server.until("listening on http://");
-    let warnings: Vec<&String> = lines
-        .iter()
-        .filter(|l| l.contains(" warning: "))
-        .collect();
+    let warnings: Vec<&String> = lines.iter().filter(|l| l.contains(" warning: ")).collect();
     assert!(warnings[0].ends_with("no --tls-cert"), "{lines:?}");
     assert!(warnings[1].ends_with("no --tokens"), "{lines:?}");
     let server = Serving::start(&files, &["--listen", "127.0.0.1:0"]);
