@@ -12,10 +12,16 @@ of them.
 
 Without --weights torchvision's models get random weights: right for measuring time, useless otherwise.
 Nothing is downloaded.
+
+What it writes is checked as a server checks it, by `spillgate validate` (--spillgate names the program): a model that cannot be
+served is refused, and its file removed.
 """
 
 import argparse
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 CLASSIFIERS = {
@@ -76,6 +82,33 @@ def save_traced(torch, network, example, path, other):
                  f"{difference:.3g}; its trace depends on the input")
 
 
+def check_labels(names, classes, where):
+    """End where there are not as many names as classes."""
+    if len(names) != classes:
+        sys.exit(f"export_models: {where} has {len(names)} class names, and the model {classes} classes; one a line is needed")
+
+
+def check_served(program, path, yaml):
+    """Let spillgate check the model in the pipeline that serves it; end where it cannot be served."""
+    found = shutil.which(program)
+    if found is None:
+        print(f"export_models: not checked whether {path} can be served: there is no {program} on the path (--spillgate)",
+              file=sys.stderr)
+        return
+    name = yaml.split(":", 1)[0].strip()
+    output = "boxes" if "op: detector" in yaml else "labels"
+    pipeline = f"name: check\nslo: 10s\nmodules:\n{yaml}\noutputs: {{ {output}: ${name}.{output} }}\n"
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", dir=path.parent, encoding="utf-8") as file:
+        file.write(pipeline)
+        file.flush()
+        checked = subprocess.run([found, "validate", file.name], capture_output=True, text=True)
+        said = (checked.stderr + checked.stdout).replace(file.name, "its pipeline")
+    if checked.returncode != 0:
+        path.unlink()
+        path.with_suffix(".labels").unlink(missing_ok=True)
+        sys.exit(f"export_models: {path} could not be served, and was removed: {said.strip()}")
+
+
 def classifier_yaml(path, side):
     return f"""  classify:
     op: torchscript
@@ -103,7 +136,9 @@ def export_classifier(args, path):
         names = Path(args.labels).read_text(encoding="utf-8").split("\n")
     else:
         names = [f"class {i}" for i in range(args.classes)]
-    write_labels(path, [name.strip() for name in names if name.strip()])
+    names = [name.strip() for name in names if name.strip()]
+    check_labels(names, args.classes, args.labels)
+    write_labels(path, names)
     return classifier_yaml(path, side)
 
 
@@ -166,6 +201,9 @@ def export_yolo(args, path):
     ultralytics = need("ultralytics", "yolo")
     side = args.input or 640
     model = ultralytics.YOLO(args.weights)
+    if model.task != "detect":
+        sys.exit(f"export_models: {args.weights} is of the task {model.task!r}, which no module of Spillgate serves; "
+                 "only detection models are")
     network = model.model.float().eval()
     for part in network.modules():
         # The head's export form: one tensor, no state kept between sizes.
@@ -207,6 +245,8 @@ def main():
     parser.add_argument("--classes", metavar="N", type=int,
                         help="classes of the weights (default: 1000, or 91 for detectors)")
     parser.add_argument("--labels", metavar="FILE", help="class names of a classifier, one a line")
+    parser.add_argument("--spillgate", metavar="PROGRAM", default="spillgate",
+                        help="the program that checks what was written (default: spillgate, on the path)")
     args = parser.parse_args()
     if args.classes is None:
         args.classes = 91 if args.model in DETECTORS else 1000
@@ -223,6 +263,7 @@ def main():
         yaml = export_detector(args, path)
     else:
         yaml = export_yolo(args, path)
+    check_served(args.spillgate, path, yaml)
     print(f"# wrote {path}; for `modules:` of a pipeline file in {path.parent}/ (in another folder, put the way to it "
           "before the model's name: paths are relative to the pipeline file):")
     print(yaml)

@@ -18,7 +18,9 @@ use spillgate_backend::account::Account;
 use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_controller::host::{HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way};
+use spillgate_controller::host::{
+    ClientCount, HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way,
+};
 use spillgate_controller::record::Observer;
 use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
@@ -471,8 +473,7 @@ impl Embedded {
                 let view = host.planner_view();
                 all.gates
                     .extend(view.gate.map(|rate| (pipeline.name.clone(), rate)));
-                let counts = host.client_counts().into_iter();
-                all.clients.extend(counts.map(|(name, count)| {
+                let reading = |(name, count): (Arc<str>, ClientCount)| {
                     let reading = ClientReading {
                         name: name.to_string(),
                         requests: count.requests,
@@ -480,7 +481,11 @@ impl Embedded {
                         refused: count.refused,
                     };
                     (pipeline.name.clone(), reading)
-                }));
+                };
+                all.clients
+                    .extend(host.client_counts().into_iter().map(reading));
+                all.named
+                    .extend(host.stream_counts().into_iter().map(reading));
                 let adaptation = host.gateway_view().and_then(|view| view.adaptation);
                 if let Some(view) = &adaptation {
                     all.streams.extend(streams_of(pipeline, view));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use spillgate_controller::host::PipelineHost;
+use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_controller_policy::gateway::{GatewayView, ModuleView, Standing};
 use spillgate_link::links::{Links, PeerView};
 use spillgate_pipeline::id::DeviceId;
@@ -105,6 +105,22 @@ pub struct PipelineStatus {
     /// What serves its streams, where a module's variants are chosen and the process is a gateway.
     #[serde(default)]
     pub adaptation: Option<AdaptationStatus>,
+    /// The streams with names that sent most.
+    #[serde(default)]
+    pub named: Vec<NamedStreamStatus>,
+}
+
+/// A stream with a name (`spillgate stream --name`), over all its connections since the process began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NamedStreamStatus {
+    /// Its name.
+    pub name: String,
+    /// Requests that it sent.
+    pub requests: u64,
+    /// Completed in time.
+    pub good: u64,
+    /// Refused.
+    pub refused: u64,
 }
 
 /// What is to be expected.
@@ -249,6 +265,15 @@ pub struct PeerStatus {
     pub received: u64,
 }
 
+fn named((name, count): (Arc<str>, ClientCount)) -> NamedStreamStatus {
+    NamedStreamStatus {
+        name: name.to_string(),
+        requests: count.requests,
+        good: count.good,
+        refused: count.refused,
+    }
+}
+
 impl Status {
     /// For people.
     pub fn to_text(&self) -> String {
@@ -354,6 +379,7 @@ impl StatusReader {
             adaptation: (gateway.as_ref())
                 .and_then(|g| g.adaptation.as_ref())
                 .map(|view| AdaptationStatus::of(pipeline, view)),
+            named: host.stream_counts().into_iter().map(named).collect(),
         }
     }
 

@@ -39,8 +39,8 @@ use spillgate_pipeline::time::Timestamp;
 
 use asks::Asks;
 pub(crate) use asks::{Listening, OnAsk};
-use counts::ClientCounts;
-pub use counts::{COUNTED_MAX, ClientCount, Counted};
+use counts::Tally;
+pub use counts::{COUNTED_MAX, ClientCount, Counted, STREAMS_COUNTED_MAX};
 use drive::keep;
 use outbox::Outbox;
 
@@ -279,7 +279,7 @@ pub struct PipelineHost {
     workers: Places,
     /// Of clients.
     rights: RightsByKey,
-    counts: Mutex<ClientCounts>,
+    counts: Mutex<Tally>,
     asks: Asks,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
@@ -419,6 +419,7 @@ impl PipelineHost {
             on_end,
         } = submission;
         let id = self.ids.next();
+        let stream = client.clone();
         // Of a request that is refused all this is freed without the host's lock.
         let mut kept = Some(Kept {
             admitted_at: Timestamp::ZERO,
@@ -465,7 +466,9 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
-        self.counts.lock().sent(&counted, submitted.is_err());
+        self.counts
+            .lock()
+            .sent(&counted, &stream, submitted.is_err());
         submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 
@@ -510,7 +513,12 @@ impl PipelineHost {
 
     /// What each token and the heaviest other clients sent and got.
     pub fn client_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
-        self.counts.lock().all()
+        self.counts.lock().clients.all()
+    }
+
+    /// What the streams with names sent and got, of those that send most.
+    pub fn stream_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
+        self.counts.lock().streams.all()
     }
 
     /// What the gateway knows; `None` where it is in another process.

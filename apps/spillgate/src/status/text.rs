@@ -248,6 +248,18 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
     if let Some(adaptation) = &of.adaptation {
         streams(text, adaptation);
     }
+    if !of.named.is_empty() {
+        let mut rows = vec![row(["stream", "requests", "in time", "refused"])];
+        rows.extend(of.named.iter().map(|stream| {
+            row([
+                &stream.name,
+                &stream.requests.to_string(),
+                &stream.good.to_string(),
+                &stream.refused.to_string(),
+            ])
+        }));
+        table(text, &rows);
+    }
 }
 
 fn module(of: &ModuleStatus) -> Vec<String> {
@@ -346,7 +358,8 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Complaint, ErrorStatus, Forecast, PlannerStatus, StreamStatus, WeightsReading, WorkerStatus,
+        Complaint, ErrorStatus, Forecast, NamedStreamStatus, PlannerStatus, StreamStatus,
+        WeightsReading, WorkerStatus,
     };
     use super::*;
 
@@ -440,6 +453,12 @@ mod tests {
                         },
                     ],
                 }),
+                named: vec![NamedStreamStatus {
+                    name: "gate".to_owned(),
+                    requests: 120,
+                    good: 117,
+                    refused: 2,
+                }],
             }],
             devices: vec![DeviceStatus {
                 name: "decode:0".to_owned(),
@@ -515,6 +534,8 @@ spillgate chooses the variant of a for each stream, within 92% of the device tim
 stream  requests/s  variant                       asked   not the next better one
 7/1     10.0        road.pt@192                   192 px  link: its link bears no larger frames
 9       80.2        road.pt@256, 25% road.pt@320  -       capacity: there is no more device time
+stream  requests  in time  refused
+gate    120       117      2
 
 device    waiting  state
 decode:0  0        runs

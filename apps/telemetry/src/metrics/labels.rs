@@ -29,6 +29,13 @@ pub(super) struct ClientLabels {
     pub(super) client: String,
 }
 
+/// The streams with names that send most.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct NamedLabels {
+    pub(super) pipeline: String,
+    pub(super) stream: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RefusedLabels {
     pub(super) pipeline: String,

@@ -52,6 +52,12 @@ pub const CLIENT_REQUESTS: &str = "spillgate_client_requests_total";
 pub const CLIENT_GOOD: &str = "spillgate_client_good_requests_total";
 /// Of these, refused.
 pub const CLIENT_REFUSED: &str = "spillgate_client_refused_requests_total";
+/// Requests on a stream with a name; of the streams of most requests.
+pub const STREAM_REQUESTS: &str = "spillgate_stream_requests_total";
+/// Of these, completed in time.
+pub const STREAM_GOOD: &str = "spillgate_stream_good_requests_total";
+/// Of these, refused.
+pub const STREAM_REFUSED: &str = "spillgate_stream_refused_requests_total";
 /// Open connections, read at each scrape.
 pub const CONNECTIONS: &str = "spillgate_edge_connections";
 /// Most connections (`--connections`).
@@ -129,7 +135,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 63] = [
+pub const ALL: [&str; 66] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -156,6 +162,9 @@ pub const ALL: [&str; 63] = [
     CLIENT_REQUESTS,
     CLIENT_GOOD,
     CLIENT_REFUSED,
+    STREAM_REQUESTS,
+    STREAM_GOOD,
+    STREAM_REFUSED,
     CONNECTIONS,
     CONNECTIONS_MAX,
     CONNECTIONS_TURNED_AWAY,

@@ -7,11 +7,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::labels::{ClientLabels, ModuleLabels, PipelineLabels, StreamLabels};
+use super::labels::{ClientLabels, ModuleLabels, NamedLabels, PipelineLabels, StreamLabels};
 use super::{
     CLIENT_GOOD, CLIENT_REFUSED, CLIENT_REQUESTS, GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM,
     PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER, PLANNER_PACE, PLANNER_QUEUEING,
-    PLANNER_WORKERS, STREAMS,
+    PLANNER_WORKERS, STREAM_GOOD, STREAM_REFUSED, STREAM_REQUESTS, STREAMS,
 };
 
 /// The state that the State Planner of one module last published, and its guidance.
@@ -48,6 +48,8 @@ pub struct PlannerReadings {
     pub gates: Vec<(String, f64)>,
     /// Pipeline, and what its clients sent and got.
     pub clients: Vec<(String, ClientReading)>,
+    /// Pipeline, and what its streams with names sent and got.
+    pub named: Vec<(String, ClientReading)>,
     /// Streams, where a module's variants are chosen.
     pub streams: Vec<StreamsReading>,
 }
@@ -157,6 +159,20 @@ const OF_CLIENTS: [OfClient; 3] = [
     ),
 ];
 
+const OF_STREAMS: [OfClient; 3] = [
+    (STREAM_REQUESTS, "Requests on a stream", |r| r.requests),
+    (
+        STREAM_GOOD,
+        "Requests on a stream completed within their deadline",
+        |r| r.good,
+    ),
+    (
+        STREAM_REFUSED,
+        "Requests on a stream that were never accepted",
+        |r| r.refused,
+    ),
+];
+
 impl Collector for PlannerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut all = PlannerReadings::default();
@@ -165,8 +181,10 @@ impl Collector for PlannerCollector {
                 modules,
                 gates,
                 clients,
+                named,
                 streams,
             } = read();
+            all.named.extend(named);
             all.streams.extend(streams);
             all.clients.extend(clients);
             all.modules.extend(modules);
@@ -213,6 +231,18 @@ impl Collector for PlannerCollector {
                 let labels = ClientLabels {
                     pipeline: pipeline.clone(),
                     client: reading.name.clone(),
+                };
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, _, u64>(&value(reading), None)?;
+            }
+        }
+        for (name, help, value) in OF_STREAMS {
+            let name = name.trim_end_matches("_total");
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (pipeline, reading) in &all.named {
+                let labels = NamedLabels {
+                    pipeline: pipeline.clone(),
+                    stream: reading.name.clone(),
                 };
                 let mut metric = metric.encode_family(&labels)?;
                 metric.encode_counter::<NoLabelSet, _, u64>(&value(reading), None)?;

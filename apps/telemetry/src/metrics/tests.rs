@@ -53,6 +53,15 @@ fn what_ended_is_counted() {
                 refused: 10,
             },
         )],
+        named: vec![(
+            "traffic".to_owned(),
+            ClientReading {
+                name: "gate".to_owned(),
+                requests: 12,
+                good: 11,
+                refused: 1,
+            },
+        )],
         streams: vec![StreamsReading {
             pipeline: "traffic".to_owned(),
             module: "detect".to_owned(),
@@ -157,6 +166,9 @@ fn what_ended_is_counted() {
         spillgate_client_requests_total{pipeline="traffic",client="camera-7"} 30
         spillgate_client_good_requests_total{pipeline="traffic",client="camera-7"} 20
         spillgate_client_refused_requests_total{pipeline="traffic",client="camera-7"} 10
+        spillgate_stream_requests_total{pipeline="traffic",stream="gate"} 12
+        spillgate_stream_good_requests_total{pipeline="traffic",stream="gate"} 11
+        spillgate_stream_refused_requests_total{pipeline="traffic",stream="gate"} 1
         spillgate_peer_met{peer="a-0"} 1.0
         spillgate_peer_clock_error_seconds{peer="a-0"} 0.0001
         spillgate_peer_waiting_bytes{peer="a-0"} 4096.0

@@ -1,4 +1,4 @@
-//! Requests by client, for metrics: of each token, and of the other clients that send most.
+//! Requests by client, for metrics: of each token, and of the other clients that send most; and by the names of streams.
 
 use std::sync::Arc;
 
@@ -7,6 +7,8 @@ use rustc_hash::FxBuildHasher;
 
 /// Clients without a token that are counted at a time. The one that sent least gives way to a new one.
 pub const COUNTED_MAX: usize = 16;
+/// Names of streams that are counted at a time: of all cameras at one gateway, in most places.
+pub const STREAMS_COUNTED_MAX: usize = 64;
 
 /// The name by which a client is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,35 +33,79 @@ pub struct ClientCount {
 type Counts = IndexMap<Arc<str>, (ClientCount, u64), FxBuildHasher>;
 
 /// The counts of one pipeline.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) clients: ClientCounts,
+    /// By the names that clients gave their streams.
+    pub(super) streams: ClientCounts,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally {
+            clients: ClientCounts::of_others(COUNTED_MAX),
+            streams: ClientCounts::of_others(STREAMS_COUNTED_MAX),
+        }
+    }
+}
+
+impl Tally {
+    /// A client sent a request on a stream of this name, which may be empty.
+    pub(super) fn sent(&mut self, client: &Counted, stream: &Arc<str>, was_refused: bool) {
+        self.clients
+            .sent(&client.name, client.is_token, was_refused);
+        if !stream.is_empty() {
+            self.streams.sent(stream, false, was_refused);
+        }
+    }
+
+    /// Such a request was completed in time.
+    pub(super) fn completed(&mut self, client: &Counted, stream: &Arc<str>) {
+        self.clients.completed(&client.name, client.is_token);
+        self.streams.completed(stream, false);
+    }
+}
+
+/// What senders sent and got, by name.
+#[derive(Debug)]
 pub(super) struct ClientCounts {
+    others_max: usize,
     tokens: Counts,
     /// With the bound of what each may have sent: space-saving (Metwally, Agrawal and El Abbadi, ICDT 2005).
     others: Counts,
 }
 
 impl ClientCounts {
+    /// So many that are no tokens are counted at a time.
+    fn of_others(others_max: usize) -> Self {
+        ClientCounts {
+            others_max,
+            tokens: Counts::default(),
+            others: Counts::default(),
+        }
+    }
+
     /// A client sent a request.
-    pub(super) fn sent(&mut self, client: &Counted, was_refused: bool) {
-        let counts = match client.is_token {
+    fn sent(&mut self, name: &Arc<str>, is_token: bool, was_refused: bool) {
+        let counts = match is_token {
             true => &mut self.tokens,
             false => &mut self.others,
         };
-        let is_new = !counts.contains_key(&client.name);
+        let is_new = !counts.contains_key(name);
         let mut seen = 0;
         if is_new
-            && !client.is_token
-            && counts.len() >= COUNTED_MAX
+            && !is_token
+            && counts.len() >= self.others_max
             && let Some((at, least)) = least(counts)
         {
             counts.swap_remove_index(at);
             seen = least;
         }
         // Nothing is allocated for a client that is counted already.
-        let count = match counts.get_mut(&client.name) {
+        let count = match counts.get_mut(name) {
             Some(count) => count,
             None => counts
-                .entry(client.name.clone())
+                .entry(name.clone())
                 .or_insert((ClientCount::default(), seen)),
         };
         count.1 += 1;
@@ -68,12 +114,12 @@ impl ClientCounts {
     }
 
     /// A request of a client was completed in time.
-    pub(super) fn completed(&mut self, client: &Counted) {
-        let counts = match client.is_token {
+    fn completed(&mut self, name: &Arc<str>, is_token: bool) {
+        let counts = match is_token {
             true => &mut self.tokens,
             false => &mut self.others,
         };
-        if let Some((count, _)) = counts.get_mut(&client.name) {
+        if let Some((count, _)) = counts.get_mut(name) {
             count.good += 1;
         }
     }
@@ -104,27 +150,31 @@ mod tests {
     }
 
     #[test]
-    fn the_heaviest_clients_and_all_tokens_are_counted() {
-        let mut counts = ClientCounts::default();
+    fn the_heaviest_clients_and_all_tokens_are_counted_and_streams_by_name() {
+        let mut tally = Tally::default();
         let heavy = client("10.0.0.1", false);
+        let none: Arc<str> = "".into();
+        let gate: Arc<str> = "gate".into();
         for i in 0..10_000 {
-            counts.sent(&heavy, i % 2 == 0);
-            counts.sent(
-                &client(&format!("10.1.{}.{}", i / 250, i % 250), false),
-                false,
-            );
-            counts.sent(&client(&format!("camera-{}", i % 100), true), false);
+            tally.sent(&heavy, &gate, i % 2 == 0);
+            let light = client(&format!("10.1.{}.{}", i / 250, i % 250), false);
+            tally.sent(&light, &format!("camera-{i}").into(), false);
+            tally.sent(&client(&format!("camera-{}", i % 100), true), &none, false);
         }
-        counts.completed(&heavy);
-        counts.completed(&client("unknown", false));
-        let all = counts.all();
-        assert_eq!(all.len(), 100 + COUNTED_MAX);
-        let of = all.iter().find(|(name, _)| *name == heavy.name);
+        tally.completed(&heavy, &gate);
+        tally.completed(&client("unknown", false), &none);
         let expected = ClientCount {
             requests: 10_000,
             good: 1,
             refused: 5_000,
         };
-        assert_eq!(of.unwrap().1, expected);
+        let clients = tally.clients.all();
+        assert_eq!(clients.len(), 100 + COUNTED_MAX);
+        let streams = tally.streams.all();
+        assert_eq!(streams.len(), STREAMS_COUNTED_MAX);
+        for (all, name) in [(clients, heavy.name), (streams, gate)] {
+            let of = all.iter().find(|(of, _)| *of == name);
+            assert_eq!(of.unwrap().1, expected);
+        }
     }
 }

@@ -390,7 +390,7 @@ impl PipelineHost {
             on_end,
         } = payload;
         if outcome == Outcome::Completed {
-            self.counts.lock().completed(&counted);
+            self.counts.lock().completed(&counted, &client);
         }
         job.end();
         (self.outboxes().ended)(request.id);
