@@ -19,7 +19,7 @@ use spillgate_scenes::{GroundTruth, SceneConfig};
 
 pub use self::folder::is_picture;
 pub use self::stdin::RawVideo;
-use self::video::{Input, VideoSource};
+use self::video::Input;
 
 /// A source without a frame for so long is silent, where its user does not say otherwise: cameras give several a second.
 pub const SILENT: Duration = Duration::from_secs(10);
@@ -159,7 +159,7 @@ impl SourceSpec {
         Ok(match self {
             SourceSpec::Scene(config) => Box::new(scene::SceneSource::new(config, client)?),
             SourceSpec::Folder(path) => Box::new(folder::FolderSource::open(path)?),
-            SourceSpec::Video(Video(input)) => Box::new(VideoSource::start(input, silent)?),
+            SourceSpec::Video(Video(input)) => video::open(input, silent)?,
             SourceSpec::Stdin(raw) => {
                 Box::new(stdin::PipeSource::new(Box::new(std::io::stdin()), *raw))
             }

@@ -307,6 +307,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         server: server.url.clone(),
         source: sources.shown(),
         clients,
+        sources: sources.count(),
         paced: paced(&args, &sessions),
         slo_ms: first.opened().slo_ms,
         frames_per_second: rate,
@@ -432,7 +433,7 @@ fn paced(args: &StreamArgs, sessions: &[(usize, Session)]) -> String {
         let rate = rate_of(args, session);
         let text = match pacing_of(args, session) {
             Pacing::Even => format!("at {rate:.3} frames/s"),
-            Pacing::Own => format!("at their own times (about {rate:.3} frames/s)"),
+            Pacing::Own => "at their own times".to_owned(),
             Pacing::Live => match args.fps {
                 Some(rate) => format!("live, at most {rate:.3} frames/s"),
                 None => "live".to_owned(),

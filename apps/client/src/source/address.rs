@@ -4,8 +4,10 @@
 //! stands behind `?`: cameras have their passwords there, too.
 
 use std::fmt;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What a user's name or password keeps: also what is encoded already.
@@ -22,6 +24,15 @@ const LIVE: [&str; 12] = [
 ];
 /// Schemes of files, and of live streams too: what ffmpeg says of them decides.
 const FILES: [&str; 2] = ["http", "https"];
+/// Schemes that begin with a TCP connection to the host itself, never by a proxy, and its usual port.
+const DIALLED: [(&str, u16); 4] = [
+    ("rtsp", 554),
+    ("rtsps", 322),
+    ("rtmp", 1935),
+    ("rtmps", 443),
+];
+/// A camera that does not take a connection within this time is not there: it is tried again soon.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const HIDDEN: &str = "***";
 
 /// An address that ffmpeg reads. Its text forms show no secret.
@@ -115,6 +126,38 @@ impl Address {
             .as_deref()
             .map_or(String::new(), |query| format!("?{}", secret(query)));
         format!("{}://{user}{}{query}", self.scheme, self.place)
+    }
+
+    /// Whether somebody takes connections there. ffmpeg would wait for minutes for a host that is away, and so miss its return.
+    ///
+    /// # Errors
+    /// Why nobody does.
+    pub(super) fn dial(&self) -> Result<()> {
+        let Some((_, usual)) = DIALLED.iter().find(|(scheme, _)| *scheme == self.scheme) else {
+            return Ok(());
+        };
+        let place = authority(&self.place);
+        let has_port = place
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let place = match has_port {
+            true => place.to_owned(),
+            false => format!("{place}:{usual}"),
+        };
+        let found = place
+            .to_socket_addrs()
+            .with_context(|| format!("there is no host {place}"))?;
+        let mut why = None;
+        for address in found {
+            match TcpStream::connect_timeout(&address, CONNECT_WITHIN) {
+                Ok(_) => return Ok(()),
+                Err(error) => why = Some(error),
+            }
+        }
+        match why {
+            Some(error) => Err(error).with_context(|| format!("cannot reach {place}")),
+            None => bail!("{place} has no address"),
+        }
     }
 
     /// A text of somebody else that may quote the address, without its secret.
@@ -268,6 +311,35 @@ mod tests {
         }
         let address = Address::parse("rtsp://me:p@w@cam.local/a").unwrap();
         assert_eq!(address.scrubbed("login p@w failed"), "login *** failed");
+    }
+
+    #[test]
+    fn an_address_is_dialled_where_cameras_listen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = |text: String| Address::parse(&text).unwrap();
+        assert!(
+            address(format!("rtsp://me:pw@127.0.0.1:{port}/a"))
+                .dial()
+                .is_ok()
+        );
+        drop(listener);
+        let gone = format!(
+            "{:#}",
+            address(format!("rtsp://me:pw@127.0.0.1:{port}/a"))
+                .dial()
+                .unwrap_err()
+        );
+        assert!(
+            gone.starts_with(&format!(
+                "cannot reach 127.0.0.1:{port}: Connection refused"
+            )),
+            "{gone}"
+        );
+        // By a proxy, perhaps, and by no connection at all.
+        for other in ["http://127.0.0.1:1/a", "udp://127.0.0.1:1"] {
+            assert!(address(other.to_owned()).dial().is_ok());
+        }
     }
 
     #[test]

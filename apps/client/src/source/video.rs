@@ -44,7 +44,7 @@ const FRAMES_SHORT_MAX: u64 = 3;
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// A video while it is read. The child ends with it.
-pub(super) struct VideoSource {
+struct VideoSource {
     input: Input,
     /// Without a picture for so long it is given up.
     silent: Duration,
@@ -54,6 +54,35 @@ pub(super) struct VideoSource {
     rate: Option<f64>,
     unreadable: Option<Unreadable>,
     taken: u64,
+}
+
+/// Opens a video. A live one that is not there is opened, too: it ends at once, and says why.
+///
+/// # Errors
+/// When ffmpeg is missing, or finds no video.
+pub(super) fn open(input: &Input, silent: Duration) -> Result<Box<dyn Source>> {
+    if let Input::Address(address) = input
+        && address.is_live()
+    {
+        Program::find().with_context(|| input.shown())?;
+        if let Err(why) = address.dial() {
+            return Ok(Box::new(Absent(Some(why.context(input.shown())))));
+        }
+    }
+    Ok(Box::new(VideoSource::start(input, silent)?))
+}
+
+/// A live source that is not there.
+struct Absent(Option<anyhow::Error>);
+
+impl Source for Absent {
+    fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
+        self.0.take().map_or(Ok(None), Err)
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
 }
 
 /// What the threads heard.
@@ -130,7 +159,7 @@ impl VideoSource {
     ///
     /// # Errors
     /// When ffmpeg is missing, or finds no video.
-    pub(super) fn start(input: &Input, silent: Duration) -> Result<Self> {
+    fn start(input: &Input, silent: Duration) -> Result<Self> {
         let shown = input.shown();
         let program = Program::find().with_context(|| shown.clone())?;
         let mut child = program.start(input).with_context(|| shown.clone())?;

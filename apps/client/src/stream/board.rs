@@ -2,10 +2,10 @@
 //!
 //! Clients call it for each frame, so its locks are held briefly and never across a wait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufWriter, IntoInnerError, LineWriter, Stdout, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -21,7 +21,7 @@ use super::plot::Plot;
 use super::screen::Screen;
 use crate::findings::Shown;
 use crate::record::{FrameEnd, SentAs};
-use crate::tally::Tally;
+use crate::tally::{Outcomes, Tally};
 
 /// The live line describes the last second.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -49,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) jumps: u64,
     /// Pictures of sources that did not come, and that came with wrong parts.
     pub(crate) unreadable: (u64, u64),
+    /// By the names of their clients.
+    pub(crate) by_name: BTreeMap<Arc<str>, Outcomes>,
     /// Total delay of the schedules by the sources.
     slipped: Duration,
     /// Ends of the last second: time, latency if served, whether in time.
@@ -249,6 +251,14 @@ impl Board {
         {
             let mut counts = self.counts();
             counts.tally.count(&end.result, end.latency());
+            match counts.by_name.get_mut(&end.name) {
+                Some(of_name) => of_name.count(outcome),
+                None => counts
+                    .by_name
+                    .entry(end.name.clone())
+                    .or_default()
+                    .count(outcome),
+            }
             if let (Some(truth), Some(findings)) = (truth, &findings) {
                 counts.score.add_frame(truth, findings, IOU);
             }

@@ -73,6 +73,10 @@ impl Sources {
         self.names.len()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.specs.len()
+    }
+
     pub(super) fn name(&self, client: usize) -> Arc<str> {
         self.names[client].clone()
     }

@@ -9,6 +9,9 @@ use super::board::Counts;
 use crate::report;
 use crate::report::{write_causes, write_modules, write_outcomes};
 
+/// Streams that have a line of their own.
+const NAMES_MAX: usize = 50;
+
 /// The inputs of the summary.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
@@ -16,6 +19,7 @@ pub(crate) struct Heading {
     pub(crate) server: String,
     pub(crate) source: String,
     pub(crate) clients: usize,
+    pub(crate) sources: usize,
     /// When frames are sent.
     pub(crate) paced: String,
     pub(crate) slo_ms: f64,
@@ -32,6 +36,7 @@ pub(crate) fn render(heading: &Heading, counts: &Counts) -> String {
     // Writing to a string cannot fail.
     let _ = write_heading(&mut text, heading, counts);
     let _ = write_outcomes(&mut text, &counts.tally, heading.elapsed);
+    let _ = write_names(&mut text, heading, counts);
     let _ = write_causes(&mut text, &counts.tally);
     let _ = write_modules(&mut text, &counts.tally);
     let _ = write_link(&mut text, counts);
@@ -64,6 +69,28 @@ fn write_heading(text: &mut String, heading: &Heading, counts: &Counts) -> std::
         counts.tally.outcomes.total(),
         counts.sent
     )
+}
+
+/// Of several sources each has a line.
+fn write_names(text: &mut String, heading: &Heading, counts: &Counts) -> std::fmt::Result {
+    if heading.sources < 2 {
+        return Ok(());
+    }
+    let width = counts.by_name.keys().map(|name| name.chars().count()).max();
+    let width = width.unwrap_or_default().max("stream".len());
+    writeln!(
+        text,
+        "\n{:<width$}  {:>8}  {:>8}",
+        "stream", "frames", "in time"
+    )?;
+    for (name, outcomes) in counts.by_name.iter().take(NAMES_MAX) {
+        let (all, in_time) = (outcomes.total(), outcomes.completed);
+        writeln!(text, "{name:<width$}  {all:>8}  {in_time:>8}")?;
+    }
+    match counts.by_name.len().saturating_sub(NAMES_MAX) {
+        0 => Ok(()),
+        more => writeln!(text, "and {more} more (--results has all)"),
+    }
 }
 
 /// Where the clients knew their links.
@@ -262,6 +289,7 @@ mod tests {
             source: "scene:".into(),
             clients: 1,
             slo_ms: 400.0,
+            sources: 1,
             paced: "at 25.000 frames/s".to_owned(),
             frames_per_second: 25.0,
             elapsed: Duration::from_secs(1),
