@@ -1,6 +1,7 @@
 //! The subcommands, one file each, and what they share.
 
 pub(crate) mod adapt;
+pub(crate) mod address;
 pub(crate) mod cores;
 pub(crate) mod graph;
 pub(crate) mod models;

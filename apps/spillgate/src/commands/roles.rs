@@ -19,11 +19,11 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gethostname, getppid};
 use spillgate_link::tls::{LinkTls, LinkTlsFiles};
-use spillgate_pipeline::address;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{complain, say, tell_times};
 use spillgate_tls::TlsError;
 
+use super::address::listen;
 use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
@@ -75,7 +75,7 @@ pub(crate) struct PartArgs {
     profiles: Option<PathBuf>,
     /// Address on which other processes reach this one [default: its address in the topology; where that is a name, its port on
     /// all interfaces]
-    #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN", value_parser = address::listen)]
+    #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN", value_parser = listen)]
     link_listen: Option<SocketAddr>,
     /// Speak TLS with other processes, and only with those whose certificates one of these authorities signed (PEM).
     #[arg(
@@ -171,7 +171,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     part: PartArgs,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
-    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = address::listen)]
+    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = listen)]
     admin: SocketAddr,
     /// No admin port.
     #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]

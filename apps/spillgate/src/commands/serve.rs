@@ -27,6 +27,7 @@ use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say, tell_times};
 
+use super::address::listen;
 use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::placing::PlacingArgs;
@@ -64,10 +65,10 @@ pub(crate) struct ServeArgs {
     #[arg(required = true)]
     pub(crate) pipelines: Vec<PathBuf>,
     /// Address of the gRPC port; port 0 takes a free one.
-    #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700", value_parser = address::listen)]
+    #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700", value_parser = listen)]
     listen: SocketAddr,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
-    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = address::listen)]
+    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = listen)]
     admin: SocketAddr,
     /// No admin port.
     #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]

@@ -6,7 +6,6 @@ mod families;
 mod messages;
 mod objects;
 mod own_module;
-mod own_program;
 mod pictures;
 mod pipes;
 

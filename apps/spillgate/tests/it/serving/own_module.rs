@@ -1,5 +1,7 @@
 //! The example of an own module type, served with its pipeline.
 
+mod program;
+
 use std::path::Path;
 
 use spillgate::embedded::Deployment;
