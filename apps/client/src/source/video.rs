@@ -4,25 +4,25 @@
 //! time and size. Of a file the next picture waits until it is asked for, so ffmpeg decodes no faster than needed. Of a live source the newest
 //! one waits, and takes the place of an older one.
 
+mod heard;
 mod nut;
 mod program;
 mod words;
 
-use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::process::{Child, ChildStderr};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use image::RgbImage;
 use spillgate_pipeline::printable::printable_line;
 
+use self::heard::{Heard, Picture, SoFar};
 use self::nut::Nut;
 use self::program::Program;
-use self::words::{Announced, Word};
 use super::address::Address;
 use super::{Content, Source, SourceFrame, Unreadable};
 
@@ -32,14 +32,8 @@ pub(super) use self::program::Input;
 const PICTURE_BYTES_MAX: usize = 8192 * 8192 * 3;
 /// Most bytes of a line that are looked at: those that say something are short, others carry data of the source.
 const LINE_BYTES_MAX: u64 = 1024;
-/// Most pictures that are announced and have not come: ffmpeg holds a few.
-const ANNOUNCED_MAX: usize = 1024;
-/// Errors that are kept: the first tell why, and a broken source has thousands.
-const ERRORS_MAX: usize = 16;
 /// A picture is announced before it comes, on another pipe.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
-/// A file whose last frames are shown for longer than others lacks none.
-const FRAMES_SHORT_MAX: u64 = 3;
 /// ffmpeg closes its pipe at its very end.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -85,75 +79,6 @@ impl Source for Absent {
     }
 }
 
-/// What the threads heard.
-#[derive(Default)]
-struct Heard {
-    so_far: Mutex<SoFar>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct SoFar {
-    /// Of pictures that have not come.
-    announced: VecDeque<Announced>,
-    last: Option<Announced>,
-    /// The picture that waits.
-    waiting: Option<Picture>,
-    /// Pictures that came.
-    came: u64,
-    came_at: Option<Instant>,
-    /// Why no more pictures come, where that is an error of ours.
-    pictures_end: Option<Result<(), String>>,
-    is_ready: bool,
-    words_end: bool,
-    lasts: Option<Duration>,
-    rate: Option<f64>,
-    transfer: Option<String>,
-    damaged: u64,
-    undecoded: u64,
-    /// The file's kind, by ffmpeg's name.
-    container: String,
-    has_sound: bool,
-    ends_early: bool,
-    errors: Vec<String>,
-    /// Nobody wants any more.
-    is_closed: bool,
-}
-
-struct Picture {
-    pixels: RgbImage,
-    /// In the source, from 0.
-    number: u64,
-    announced: Announced,
-}
-
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, SoFar> {
-        // Whoever panicked left whole values behind.
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut SoFar)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
-    }
-
-    /// Waits until there is something, for so long.
-    fn wait<T>(&self, until: Instant, mut take: impl FnMut(&mut SoFar) -> Option<T>) -> Option<T> {
-        let mut so_far = self.lock();
-        loop {
-            if let Some(taken) = take(&mut so_far) {
-                drop(so_far);
-                self.changed.notify_all();
-                return Some(taken);
-            }
-            let left = until.checked_duration_since(Instant::now())?;
-            let waited = self.changed.wait_timeout(so_far, left);
-            so_far = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
 impl VideoSource {
     /// Starts reading. Returns once it is known what is read, except for live sources: those come when they come.
     ///
@@ -162,47 +87,27 @@ impl VideoSource {
     fn start(input: &Input, silent: Duration) -> Result<Self> {
         let shown = input.shown();
         let program = Program::find().with_context(|| shown.clone())?;
-        let mut child = program.start(input).with_context(|| shown.clone())?;
         let heard = Arc::new(Heard::default());
-        let pipes = (child.stdout.take(), child.stderr.take());
-        let (Some(pictures), Some(log)) = pipes else {
-            bail!("{shown}: ffmpeg has no output");
-        };
+        heard.change(|h| h.is_live = input.is_live());
+        let (child, log) = listen_to(program, input, &heard).with_context(|| shown.clone())?;
         let mut source = VideoSource {
             input: input.clone(),
             silent,
             child,
-            heard,
+            heard: heard.clone(),
             is_live: input.is_live(),
             rate: None,
             unreadable: None,
             taken: 0,
         };
-        source.listen(pictures, log)?;
+        thread::Builder::new()
+            .name("video words".to_owned())
+            .spawn(move || listen_to_words(BufReader::new(log), &heard))
+            .context("cannot start a thread")?;
         if !source.is_live {
             source.wait_ready()?;
         }
         Ok(source)
-    }
-
-    fn listen(&self, pictures: ChildStdout, log: ChildStderr) -> Result<()> {
-        let heard = self.heard.clone();
-        let to_words = move || listen_to_words(BufReader::new(log), &heard);
-        let heard = self.heard.clone();
-        let is_live = self.is_live;
-        let to_pictures = move || {
-            let ended =
-                listen_to_pictures(BufReader::with_capacity(1 << 16, pictures), &heard, is_live);
-            heard.change(|h| h.pictures_end = Some(ended.map_err(|error| format!("{error:#}"))));
-        };
-        let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
-        spawn("video words")
-            .spawn(to_words)
-            .context("cannot start a thread")?;
-        spawn("video")
-            .spawn(to_pictures)
-            .context("cannot start a thread")?;
-        Ok(())
     }
 
     /// Waits until ffmpeg said what it reads. What has no end is live.
@@ -222,6 +127,8 @@ impl VideoSource {
         self.rate = rate;
         let is_address = matches!(self.input, Input::Address(_));
         self.is_live = is_address && lasts.is_none();
+        let is_live = self.is_live;
+        self.heard.change(|h| h.is_live = is_live);
         Ok(())
     }
 
@@ -230,8 +137,8 @@ impl VideoSource {
         let shown = printable_line(&shown);
         let taken = self.taken;
         match taken {
-            0 => anyhow::anyhow!("{shown}: {why}"),
-            _ => anyhow::anyhow!("{shown}: after {taken} frames: {why}"),
+            0 => anyhow!("{shown}: {why}"),
+            _ => anyhow!("{shown}: after {taken} frames: {why}"),
         }
     }
 
@@ -372,7 +279,45 @@ impl Drop for VideoSource {
     }
 }
 
-fn listen_to_pictures(pipe: impl Read, heard: &Heard, is_live: bool) -> Result<()> {
+/// Starts ffmpeg and the thread that listens to its pictures. The child ends with the thread that starts it (`program.rs`), so that is a
+/// thread that lives as long as the source.
+fn listen_to(
+    program: &'static Program,
+    input: &Input,
+    heard: &Arc<Heard>,
+) -> Result<(Child, ChildStderr)> {
+    let (started, starts) = mpsc::sync_channel(1);
+    let (heard, input) = (heard.clone(), input.clone());
+    let listen = move || {
+        let mut child = match program.start(&input) {
+            Ok(child) => child,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        let (Some(pictures), Some(log)) = (child.stdout.take(), child.stderr.take()) else {
+            return drop(started.send(Err(anyhow!("ffmpeg has no output"))));
+        };
+        if started.send(Ok((child, log))).is_err() {
+            return;
+        }
+        let pictures = BufReader::with_capacity(1 << 16, pictures);
+        let ended = listen_to_pictures(pictures, &heard);
+        heard.change(|h| h.pictures_end = Some(ended.map_err(|error| format!("{error:#}"))));
+        // Until its end is known, and it is not wanted any more.
+        while heard
+            .wait(Instant::now() + ANNOUNCED_WITHIN, |h| {
+                h.is_closed.then_some(())
+            })
+            .is_none()
+        {}
+    };
+    thread::Builder::new()
+        .name("video".to_owned())
+        .spawn(listen)
+        .context("cannot start a thread")?;
+    starts.recv().context("the thread of ffmpeg ended")?
+}
+
+fn listen_to_pictures(pipe: impl Read, heard: &Heard) -> Result<()> {
     let Some(mut nut) = Nut::open(pipe)? else {
         return Ok(());
     };
@@ -399,7 +344,7 @@ fn listen_to_pictures(pipe: impl Read, heard: &Heard, is_live: bool) -> Result<(
             announced,
         });
         let mut put = |h: &mut SoFar| {
-            let goes = is_live || h.waiting.is_none() || h.is_closed;
+            let goes = h.is_live || h.waiting.is_none() || h.is_closed;
             if goes {
                 h.waiting = picture.take();
                 h.came += 1;
@@ -445,68 +390,6 @@ fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> bool {
     log.skip_until(b'\n').is_ok()
 }
 
-impl SoFar {
-    /// Whether its file ends before its time. ffmpeg says so of most kinds; of these it does not, and they say how long they last.
-    fn is_cut(&self) -> bool {
-        let tells = ["avi", "flv"].contains(&self.container.as_str());
-        // Sound may go on for a while when there is nothing to see any more.
-        let usual = match self.has_sound {
-            true => self.rate.map_or(0, |rate| rate.ceil() as u64),
-            false => FRAMES_SHORT_MAX,
-        };
-        self.ends_early || tells && self.missing() > usual
-    }
-
-    /// Pictures that the file says to have, by its length and rate, and that did not come.
-    fn missing(&self) -> u64 {
-        let said = self
-            .lasts
-            .zip(self.rate)
-            .map(|(lasts, rate)| lasts.as_secs_f64() * rate);
-        let said = said.map_or(0, |pictures| {
-            pictures.round().clamp(0.0, u32::MAX.into()) as u64
-        });
-        said.saturating_sub(self.came)
-    }
-
-    fn hear(&mut self, word: Word) {
-        match word {
-            Word::Frame(frame) => self.announce(frame),
-            Word::Transfer(transfer) => self.transfer = Some(transfer),
-            Word::Lasts(lasts) => self.lasts = lasts,
-            Word::Rate(rate) if !self.is_ready => self.rate = self.rate.or(Some(rate)),
-            Word::Rate(_) => {}
-            Word::Ready => self.is_ready = true,
-            Word::Damaged => self.damaged += 1,
-            Word::Undecoded => self.undecoded += 1,
-            Word::Cut => self.ends_early = true,
-            Word::Container(name) if !self.is_ready => self.container = name,
-            Word::Container(_) => {}
-            Word::Sound => self.has_sound = true,
-            Word::Error(error) if self.errors.len() < ERRORS_MAX => self.errors.push(error),
-            Word::Error(_) => {}
-        }
-    }
-
-    /// Lines of several threads may run into each other. A line that is lost so shows in the number of the next one: the picture comes,
-    /// without a time.
-    fn announce(&mut self, frame: Announced) {
-        let lost = match self.last {
-            Some(last) if frame.number > last.number => frame.number - last.number - 1,
-            _ => 0,
-        };
-        for _ in 0..lost.min(ANNOUNCED_MAX as u64) {
-            self.announced
-                .extend(self.last.map(|last| Announced { time: None, ..last }));
-        }
-        self.announced.push_back(frame);
-        self.last = Some(frame);
-        if self.announced.len() > ANNOUNCED_MAX {
-            self.announced.pop_front();
-        }
-    }
-}
-
 /// Whether a text names something that only ffmpeg reads on its own: an address, or a camera of this machine.
 pub(super) fn input_of(text: &str) -> Result<Option<Input>> {
     if text.starts_with("/dev/video") {
@@ -527,37 +410,6 @@ pub(super) fn file(path: &Path) -> Input {
 mod tests {
     use super::*;
 
-    fn announced(number: u64, time: f64) -> Announced {
-        Announced {
-            number,
-            time: Some(time),
-            size: (2, 1),
-            interlaced: false,
-            pixel: (1, 1),
-        }
-    }
-
-    #[test]
-    fn a_line_that_is_lost_costs_a_time_and_no_order() {
-        let mut so_far = SoFar::default();
-        for (number, time) in [(0, 0.0), (1, 0.1), (4, 0.4), (0, 0.5), (1, 0.6)] {
-            so_far.announce(announced(number, time));
-        }
-        let times: Vec<Option<f64>> = so_far.announced.iter().map(|a| a.time).collect();
-        assert_eq!(
-            times,
-            [
-                Some(0.0),
-                Some(0.1),
-                None,
-                None,
-                Some(0.4),
-                Some(0.5),
-                Some(0.6)
-            ]
-        );
-    }
-
     #[test]
     fn lines_are_cut_and_the_next_one_is_whole() {
         let long = "x".repeat(5000);
@@ -569,17 +421,5 @@ mod tests {
             lines.push(line.len());
         }
         assert_eq!(lines, [5, 1024, 4]);
-    }
-
-    #[test]
-    fn what_a_cut_file_lacks_is_counted_by_the_time_that_it_says_to_last() {
-        let mut so_far = SoFar::default();
-        so_far.hear(Word::Lasts(Some(Duration::from_millis(2400))));
-        so_far.hear(Word::Rate(25.0));
-        so_far.came = 34;
-        assert_eq!(so_far.missing(), 26);
-        assert!(!so_far.is_cut());
-        so_far.hear(Word::Cut);
-        assert!(so_far.is_cut());
     }
 }

@@ -339,3 +339,20 @@ fn what_is_no_video_is_refused_by_name_and_what_looks_odd_is_told() {
         assert!(remark.contains(says), "{name}: {remark}");
     }
 }
+
+/// The process of ffmpeg is bound to a thread: that must not be the one that opened the source, which may end.
+#[test]
+fn a_source_outlives_the_thread_that_opened_it() {
+    let files = Files::new("outlives");
+    files.make("a.mp4", "-c:v libx264 -preset veryfast -pix_fmt yuv420p");
+    let path = files.path("a.mp4").to_string_lossy().into_owned();
+    let open = move || SourceSpec::parse(&path).unwrap().open(0, SILENT).unwrap();
+    let mut source = std::thread::spawn(open).join().unwrap();
+    let mut frames = 0;
+    while source.next_frame().unwrap().is_some() {
+        frames += 1;
+    }
+    assert_eq!(frames, 60);
+    // Its end is known, and the process is not ended before.
+    assert!(source.next_frame().unwrap().is_none());
+}
