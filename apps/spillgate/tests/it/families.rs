@@ -538,7 +538,7 @@ fn a_family_without_a_good_member_is_an_error_with_its_line() {
     folder.member("b", b"");
     let output = folder
         .command("serve")
-        .args(["--listen", "127.0.0.1:0"])
+        .args(["--listen", "127.0.0.1:0", "--no-admin"])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();

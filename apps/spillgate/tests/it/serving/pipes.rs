@@ -88,20 +88,16 @@ async fn stream(
 async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_told() {
     let server = TestServer::live(&[SKY], |_| {}).await;
     let camera = Camera::new("live");
-    let live = ["rtsp://camera/1", "--fps", "20"];
+    // Somebody takes its connections; the pictures come from the program.
+    let taker = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("rtsp://{}/1", taker.local_addr().unwrap());
+    let live = [&*address, "--fps", "20"];
     let ended = stream(&server, &live, vec![], &camera).await;
     assert_eq!(ended.status.code(), Some(1));
     let error = String::from_utf8_lossy(&ended.stderr);
     assert!(error.contains("--reconnect waits for it"), "{error}");
 
-    let waiting = [
-        "rtsp://camera/1",
-        "--fps",
-        "20",
-        "--reconnect",
-        "--frames",
-        "3",
-    ];
+    let waiting = [&address, "--fps", "20", "--reconnect", "--frames", "3"];
     let waited = stream(&server, &waiting, vec![], &camera).await;
     let told = String::from_utf8_lossy(&waited.stdout);
     assert_eq!(waited.status.code(), Some(0), "{told}");
