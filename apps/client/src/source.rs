@@ -135,6 +135,12 @@ impl SourceSpec {
             return Ok(SourceSpec::Video(Video(input)));
         }
         let path = Path::new(text);
+        // It may hold a password: it is not repeated.
+        let is_path = path.exists() || !text.contains('@');
+        anyhow::ensure!(
+            is_path,
+            "a source is no file, and no address: those are scheme://host/path, like rtsp://10.0.0.7/stream"
+        );
         let metadata = std::fs::metadata(path).with_context(|| {
             format!(
                 "{text} (a source is a file, a folder, an rtsp:// address, /dev/videoN, scene: or - for standard input)"

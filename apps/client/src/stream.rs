@@ -485,13 +485,14 @@ fn producer_config(
         Encoding::Jpeg(args.jpeg_quality)
     };
     let (source, board) = (source.clone(), board.clone());
+    let name = session.name.clone();
     let tell = move |notice| match notice {
         Notice::Lost(text) | Notice::Remark(text) => {
-            board.screen.line(&format!("client {client}: {text}"));
+            board.screen.line(&format!("{name}: {text}"));
         }
         Notice::Jumped(text) => {
             board.counts().jumps += 1;
-            board.screen.line(&format!("client {client}: {text}"));
+            board.screen.line(&format!("{name}: {text}"));
         }
         Notice::Skipped(n) => board.counts().skipped += n,
         Notice::Unreadable(pictures, damaged) => {
@@ -501,7 +502,7 @@ fn producer_config(
         }
         Notice::Back(text) => {
             board.reconnected(Lost::Source);
-            board.screen.line(&format!("client {client}: {text}"));
+            board.screen.line(&format!("{name}: {text}"));
         }
     };
     let silent = args.silent;

@@ -389,8 +389,8 @@ impl Running<'_> {
     fn wait_for_server(&mut self, cause: String) -> Way {
         self.outgoing = None;
         self.fail_waiting(LOST, &cause);
-        let client = self.config.client;
-        let line = format!("client {client}: {cause}; trying to reach the server again");
+        let name = &self.config.name;
+        let line = format!("{name}: {cause}; trying to reach the server again");
         self.board.screen.line(&line);
         Way::Lost {
             since: Instant::now(),
@@ -401,8 +401,8 @@ impl Running<'_> {
 
     fn resume(&mut self, lost: Way, mut link: Link) -> Way {
         if let Way::Lost { since, .. } = lost {
-            let (client, away) = (self.config.client, since.elapsed().as_secs_f64());
-            let line = format!("client {client}: the server is back after {away:.1}s");
+            let (name, away) = (&self.config.name, since.elapsed().as_secs_f64());
+            let line = format!("{name}: the server is back after {away:.1}s");
             self.board.screen.line(&line);
             self.board.reconnected(Lost::Server);
         }
@@ -496,9 +496,9 @@ impl Running<'_> {
         }
         let take = self.answers_take();
         if take > self.slo() + ANSWER_GRACE && !self.waiting.is_empty() {
-            let (client, n, take) = (self.config.client, self.waiting.len(), take.as_secs());
+            let (name, n, take) = (&self.config.name, self.waiting.len(), take.as_secs());
             let line = format!(
-                "client {client}: waiting for {n} answers without an SLO, {take} s at most; Ctrl-C gives them up"
+                "{name}: waiting for {n} answers without an SLO, {take} s at most; Ctrl-C gives them up"
             );
             self.board.screen.line(&line);
         }

@@ -417,7 +417,11 @@ async fn what_cannot_begin_says_why_in_one_line() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().to_string()
     };
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
+        (
+            &["--server", url, "rtsp:/me:secret@host/a"],
+            "no address: those are scheme://host/path",
+        ),
         (
             &["--server", &closed],
             "connection refused; is `spillgate serve` running there?",

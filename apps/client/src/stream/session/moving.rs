@@ -38,8 +38,8 @@ impl Running<'_> {
         self.outgoing = None;
         // Those that were to be sent again wait among the others.
         self.held = self.waiting.keys().copied().collect();
-        let client = self.config.client;
-        let line = format!("client {client}: {cause}; going on at another one");
+        let name = &self.config.name;
+        let line = format!("{name}: {cause}; going on at another one");
         self.board.screen.line(&line);
         Way::Moving {
             cause: cause.to_owned(),
