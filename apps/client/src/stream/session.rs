@@ -462,6 +462,11 @@ impl Running<'_> {
         self.moves = 0;
         waiting.scale.map_back(&mut result);
         waiting.trace.ended(result.outcome());
+        self.close(waiting, result);
+    }
+
+    /// A frame that waited has this result.
+    fn close(&mut self, waiting: Waiting, result: pb::Result) {
         let end = FrameEnd {
             client: self.config.client,
             name: self.config.name.clone(),

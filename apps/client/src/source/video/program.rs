@@ -16,6 +16,10 @@ use super::super::address::Address;
 /// What to install where there is none.
 const INSTALL: &str = "it is not installed (apt install ffmpeg; brew install ffmpeg; or pip install imageio-ffmpeg). Folders of \
                        pictures, MJPEG by a pipe and scene: need nothing";
+/// The oldest version that is told not to fit sizes that change into the first one.
+const OLDEST: (u32, u32) = (4, 4);
+/// The version that renamed the option by which frames are passed as they are.
+const FPS_MODE: (u32, u32) = (5, 1);
 /// Prints the path of the program that PyPI's imageio-ffmpeg brings.
 const IMAGEIO: &str = "import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())";
 /// Address space of the program, in KiB: 8K video of 10 bits on 16 threads takes half of it.
@@ -296,23 +300,25 @@ fn asked(path: &PathBuf) -> Result<Option<bool>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(anyhow!("cannot start {}: {error}", path.display())),
     };
-    Ok(Some(has_fps_mode(&String::from_utf8_lossy(&output.stdout))))
+    let version = version(&String::from_utf8_lossy(&output.stdout));
+    if let Some((major, minor)) = version.filter(|version| *version < OLDEST) {
+        let (least, of) = OLDEST;
+        bail!(
+            "{} is ffmpeg {major}.{minor}: {least}.{of} or later is needed",
+            path.display()
+        );
+    }
+    // Builds between releases have no number.
+    Ok(Some(version.is_none_or(|version| version >= FPS_MODE)))
 }
 
-/// Of `ffmpeg version 4.4.2-0ubuntu0 Copyright ...`: those before 5.1 have it not. Builds between releases have no number.
-fn has_fps_mode(version: &str) -> bool {
-    let number = version
-        .split_whitespace()
-        .nth(2)
-        .unwrap_or_default()
-        .trim_start_matches('n');
+/// Of `ffmpeg version 4.4.2-0ubuntu0 Copyright ...`, where it has a number.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let number = text.split_whitespace().nth(2)?.trim_start_matches('n');
     let mut pieces = number
         .split(['.', '-'])
         .map_while(|piece| piece.parse::<u32>().ok());
-    match (pieces.next(), pieces.next()) {
-        (Some(major), minor) => (major, minor.unwrap_or(0)) >= (5, 1),
-        (None, _) => true,
-    }
+    Some((pieces.next()?, pieces.next().unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -332,16 +338,26 @@ mod tests {
     }
 
     #[test]
-    fn versions_before_5_1_pass_frames_by_the_old_option() {
-        for (version, has) in [
-            ("ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright (c)", false),
-            ("ffmpeg version 5.0.1 Copyright", false),
-            ("ffmpeg version 5.1.9-0+deb12u1 Copyright", true),
-            ("ffmpeg version 7 Copyright", true),
-            ("ffmpeg version n9.0.2-17-g2a571b6068 Copyright", true),
-            ("ffmpeg version N-113007-g8d24a28d06 Copyright", true),
+    fn versions_are_read_where_builds_have_one() {
+        for (text, number) in [
+            (
+                "ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright (c)",
+                Some((4, 4)),
+            ),
+            (
+                "ffmpeg version 4.2.2-static https://johnvansickle.com/ffmpeg/",
+                Some((4, 2)),
+            ),
+            ("ffmpeg version 5.1.9-0+deb12u1 Copyright", Some((5, 1))),
+            ("ffmpeg version 7 Copyright", Some((7, 0))),
+            (
+                "ffmpeg version n9.0.2-17-g2a571b6068 Copyright",
+                Some((9, 0)),
+            ),
+            ("ffmpeg version N-113007-g8d24a28d06 Copyright", None),
+            ("", None),
         ] {
-            assert_eq!(has_fps_mode(version), has, "{version}");
+            assert_eq!(version(text), number, "{text}");
         }
     }
 

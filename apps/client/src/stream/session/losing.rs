@@ -61,17 +61,10 @@ impl Running<'_> {
         self.held.clear();
         for (number, mut waiting) in std::mem::take(&mut self.waiting) {
             waiting.trace.ended(Outcome::Failed);
-            let end = FrameEnd {
-                client: self.config.client,
-                name: self.config.name.clone(),
-                origin: Some(waiting.origin),
-                due: waiting.due,
-                sent: Some(waiting.sent),
-                sent_as: waiting.sent_as,
-                ended: self.run_start.elapsed(),
-                result: client_result(number, Outcome::Failed, reason, cause),
-            };
-            self.end(end, waiting.picture, waiting.truth);
+            self.close(
+                waiting,
+                client_result(number, Outcome::Failed, reason, cause),
+            );
         }
     }
 }
