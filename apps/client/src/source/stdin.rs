@@ -71,7 +71,7 @@ impl fmt::Display for RawVideo {
 
 /// Reads pictures from a pipe. A picture that is broken or cut off is skipped and counted, up to where the next one begins.
 pub(super) struct PipeSource {
-    pipe: BufReader<Box<dyn Read + Send>>,
+    pipe: Pipe<BufReader<Box<dyn Read + Send>>>,
     raw: Option<RawVideo>,
     frames: u64,
     unreadable: Option<Unreadable>,
@@ -80,7 +80,10 @@ pub(super) struct PipeSource {
 impl PipeSource {
     pub(super) fn new(pipe: Box<dyn Read + Send>, raw: Option<RawVideo>) -> Self {
         PipeSource {
-            pipe: BufReader::with_capacity(1 << 16, pipe),
+            pipe: Pipe {
+                reader: BufReader::with_capacity(1 << 16, pipe),
+                again: Vec::new(),
+            },
             raw,
             frames: 0,
             unreadable: None,
@@ -126,7 +129,7 @@ impl PipeSource {
 impl Source for PipeSource {
     fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
         let content = match self.raw {
-            Some(raw) => read_raw(&mut self.pipe, raw),
+            Some(raw) => read_raw(&mut self.pipe.reader, raw),
             None => self.next_jpeg(),
         };
         let content =
@@ -176,10 +179,10 @@ fn read_raw(pipe: &mut impl Read, raw: RawVideo) -> Result<Option<Content>> {
 }
 
 /// Reads up to where a picture begins, which is within so many bytes; false when the pipe ends before.
-fn find_picture(pipe: &mut impl Read, bytes_max: usize) -> Result<bool> {
+fn find_picture(pipe: &mut Pipe<impl Read>, bytes_max: usize) -> Result<bool> {
     let mut between = 0;
     let mut last = 0;
-    while let Some(byte) = next_byte(pipe)? {
+    while let Some(byte) = pipe.byte()? {
         if (last, byte) == (0xff, SOI) {
             return Ok(true);
         }
@@ -201,9 +204,14 @@ const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
 const TEM: u8 = 0x01;
 const RESTARTS: std::ops::RangeInclusive<u8> = 0xd0..=0xd7;
+/// Of segments in which programs keep what they like, such as a preview.
+const APPLICATIONS: std::ops::RangeInclusive<u8> = 0xe0..=0xef;
+const COMMENT: u8 = 0xfe;
+/// Which markers may come right after the first one: of segments.
+const SEGMENTS: std::ops::RangeInclusive<u8> = 0xc0..=0xfe;
 
 struct Picture<'a, R> {
-    pipe: &'a mut R,
+    pipe: &'a mut Pipe<R>,
     data: Vec<u8>,
 }
 
@@ -245,7 +253,13 @@ impl<R: Read> Picture<'_, R> {
                 TEM => {}
                 _ if RESTARTS.contains(&marker) => {}
                 _ => {
-                    if !self.segment()? {
+                    let from = self.data.len();
+                    let is_whole = self.segment()?;
+                    let holds_any = marker == COMMENT || APPLICATIONS.contains(&marker);
+                    if !holds_any && self.another_since(from)? {
+                        return Ok(Ok(Rest::Another));
+                    }
+                    if !is_whole {
                         return Ok(Err(Cut));
                     }
                     is_in_scan = marker == SOS;
@@ -259,7 +273,7 @@ impl<R: Read> Picture<'_, R> {
         if self.data.len() == PICTURE_BYTES_MAX {
             return Ok(None);
         }
-        let byte = next_byte(self.pipe)?;
+        let byte = self.pipe.byte()?;
         self.data.extend(byte);
         Ok(byte)
     }
@@ -289,19 +303,49 @@ impl<R: Read> Picture<'_, R> {
         }
         Ok(true)
     }
+
+    /// Whether another picture begins in a segment of tables, or with its last bytes: it was cut then. What follows the first marker of
+    /// that picture is to be read again.
+    fn another_since(&mut self, from: usize) -> Result<bool> {
+        let end = self.data.len();
+        while self.data.len() < end + 3 && self.data[end..] != [0xff, EOI] {
+            if self.byte()?.is_none() {
+                break;
+            }
+        }
+        let begins =
+            |bytes: &[u8]| matches!(bytes, [0xff, SOI, 0xff, marker] if SEGMENTS.contains(marker));
+        let at = self.data[from..].windows(4).position(begins);
+        let again = self.data.drain(at.map_or(end, |at| from + at + 2)..);
+        self.pipe.again.extend(again.rev());
+        Ok(at.is_some())
+    }
 }
 
 /// The pipe, or what a picture may have, ended.
 struct Cut;
 
-fn next_byte(pipe: &mut impl Read) -> Result<Option<u8>> {
-    let mut byte = [0];
-    loop {
-        match pipe.read(&mut byte) {
-            Ok(0) => return Ok(None),
-            Ok(_) => return Ok(Some(byte[0])),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+/// A pipe that takes bytes back.
+struct Pipe<R> {
+    reader: R,
+    /// To be read before those of the pipe, the last one first.
+    again: Vec<u8>,
+}
+
+impl<R: Read> Pipe<R> {
+    /// The next byte; `None` when the pipe has ended.
+    fn byte(&mut self) -> Result<Option<u8>> {
+        if let Some(byte) = self.again.pop() {
+            return Ok(Some(byte));
+        }
+        let mut byte = [0];
+        loop {
+            match self.reader.read(&mut byte) {
+                Ok(0) => return Ok(None),
+                Ok(_) => return Ok(Some(byte[0])),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }
@@ -434,6 +478,25 @@ mod tests {
         let unreadable = source.unreadable().unwrap();
         assert_eq!(unreadable.pictures, 3);
         assert_eq!(unreadable.why, "another one begins inside of it");
+    }
+
+    /// Wherever a picture is cut, the next ones come out whole. Cut within what programs keep in it (APP0, 18 bytes here), it takes as
+    /// much of the next one as was promised to be there: nothing tells that from a preview.
+    #[test]
+    fn a_picture_that_is_cut_anywhere_takes_no_other_one_with_it() {
+        let (whole, next) = (picture(20), picture(30));
+        let scan = whole.windows(2).position(|w| w == [0xff, SOS]).unwrap();
+        for length in (22..scan + 40).chain(whole.len() - 9..whole.len() - 1) {
+            let bytes = [&next, &whole[..length], &next, &next].concat();
+            let mut source = PipeSource::new(Box::new(std::io::Cursor::new(bytes)), None);
+            let mut read = 0;
+            while let Some(frame) = source.next_frame().unwrap() {
+                assert!(matches!(frame.content, Content::File { data, .. } if data[..] == next));
+                read += 1;
+            }
+            let unreadable = source.unreadable().map_or(0, |u| u.pictures);
+            assert_eq!((read, unreadable), (3, 1), "cut after {length} bytes");
+        }
     }
 
     #[test]

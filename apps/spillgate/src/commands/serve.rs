@@ -1,6 +1,6 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
-mod again;
+pub(super) mod again;
 mod descriptors;
 mod progress;
 pub(crate) mod signals;
@@ -319,7 +319,9 @@ async fn serve(
         let renewer = server.renewer();
         // Not watched: whoever changes a pipeline and its models says when all is there.
         reload.add("pipelines", Vec::new(), move || {
-            again.run(&renewer).map_err(|error| format!("{error:#}"))
+            again
+                .run(|deployments| Ok(renewer.renew(deployments)?))
+                .map_err(|error| format!("{error:#}"))
         });
     }
     let mut signal = signals.stop_or_reload(&Arc::new(reload)).await;

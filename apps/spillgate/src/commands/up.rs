@@ -2,6 +2,7 @@
 
 mod child;
 mod folder;
+mod reload;
 mod rolling;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,8 +21,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::profile_file::render_profiles;
-use spillgate_telemetry::logging::{say, tell_times};
+use spillgate_telemetry::logging::{complain, say, tell_times};
 use tokio::net::TcpSocket;
 
 use super::models::ModelArgs;
@@ -31,10 +31,13 @@ use super::serve::signals::{Heard, Signals};
 use super::serve::start;
 use child::{Child, Kind};
 use folder::Folder;
+use reload::{Reload, Restart};
 use rolling::Rolling;
 
 /// Most processes of a kind.
 const PROCESSES_MAX: usize = 64;
+/// The file of profiles, in the folder of the set.
+const PROFILES: &str = "profiles.yaml";
 /// How often children are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// A signal that comes again so soon is the same one.
@@ -90,12 +93,11 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
             (std::env::temp_dir().join(name), true)
         }
     };
-    let mut folder = Folder::new(&folder)?;
+    let folder = Folder::new(&folder)?;
     let topology = folder.add("topology.yaml", plan.topology)?;
     // What is wrong is said once, here.
     files::load_topology(&topology, pipeline)?;
-    let text = render_profiles(&deployment.profiles, "Made by `spillgate up`.");
-    let profiles = folder.add("profiles.yaml", text)?;
+    let profiles = folder.add(PROFILES, reload::profiles(deployment))?;
     let folder = Rc::new(folder);
     let at = folder.path().display();
     tell_times();
@@ -110,7 +112,8 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let has_died = runtime.block_on(supervise(children))?;
+    let reload = Reload::new(pipeline_file, topology, loaded);
+    let has_died = runtime.block_on(supervise(children, reload, &folder))?;
     drop(plan.ports);
     match is_temporary && !has_died {
         true => drop(std::fs::remove_dir_all(folder.path())),
@@ -275,7 +278,11 @@ impl Ports {
 }
 
 /// Starts the children, restarts those that die, and ends all when told to stop. Returns whether one died before.
-async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
+async fn supervise(
+    mut children: Vec<Child>,
+    mut reload: Reload,
+    folder: &Folder,
+) -> anyhow::Result<bool> {
     let mut signals = Signals::new()?;
     let mut was_ready = false;
     let mut rolling = Rolling::default();
@@ -305,7 +312,30 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
             () = tokio::time::sleep(LOOK) => {}
             signal = signals.any() => match signal {
                 Heard::Stop(signal) => break signal,
-                Heard::HangUp => rolling.begin(&children),
+                Heard::HangUp if rolling.is_under_way() || reload.is_reading() => {
+                    say("SIGHUP: the last one is not done with yet; send it again then");
+                }
+                Heard::HangUp => reload.begin(),
+            },
+            read = reload.read() => match write_read(read, folder) {
+                Ok(Restart::Rolling) => {
+                    say("SIGHUP: rolling restart");
+                    rolling.begin(&children);
+                }
+                Ok(Restart::Together) => {
+                    say(
+                        "SIGHUP: the pipeline or a profile is another one, and processes that serve others do not talk: \
+                         all restart at once; nobody is served until they are ready",
+                    );
+                    tokio::select! {
+                        () = end(&mut children) => {}
+                        signal = signals.stop() => break signal,
+                    }
+                    children.iter_mut().for_each(Child::start_again);
+                }
+                Err(error) => complain(&format!(
+                    "SIGHUP: {error:#}; nothing was restarted, what was served is served on"
+                )),
             },
         }
     };
@@ -321,6 +351,18 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
         again = second => say(&format!("{again}: killing what is left")),
     }
     Ok(children.iter().any(Child::has_died))
+}
+
+/// Writes what was read for the processes that start from now on.
+fn write_read(
+    read: anyhow::Result<(Restart, Option<String>)>,
+    folder: &Folder,
+) -> anyhow::Result<Restart> {
+    let (restart, profiles) = read?;
+    if let Some(profiles) = profiles {
+        folder.add(PROFILES, profiles)?;
+    }
+    Ok(restart)
 }
 
 /// Ends all. Gateways first: they answer what is in flight while workers serve it.

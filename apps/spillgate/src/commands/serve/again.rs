@@ -7,12 +7,11 @@ use std::sync::Arc;
 use crate::embedded::Deployment;
 use crate::files::{self, LoadedPipeline};
 use crate::model_check::Checks;
-use crate::server::Renewer;
 use parking_lot::Mutex;
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::profile::ProfileSet;
 
-use super::start::{check, complete};
+use super::start::{Loaded, check, complete};
 
 /// What was read last.
 struct Last {
@@ -22,8 +21,8 @@ struct Last {
     profiles: Vec<(String, ProfileSet)>,
 }
 
-/// The files of a server, to be read again.
-pub(super) struct Again {
+/// The pipeline files of a server or a set of processes, to be read again.
+pub(crate) struct Again {
     pipelines: Vec<PathBuf>,
     library: Arc<Library>,
     checks: Mutex<Checks>,
@@ -32,29 +31,26 @@ pub(super) struct Again {
 
 impl Again {
     /// After the first reading.
-    pub(super) fn new(
-        pipelines: Vec<PathBuf>,
-        library: Arc<Library>,
-        checks: Checks,
-        fingerprint: String,
-        deployments: &[Deployment],
-    ) -> Self {
+    pub(crate) fn new(pipelines: Vec<PathBuf>, loaded: Loaded) -> Self {
         Again {
             pipelines,
-            library,
-            checks: Mutex::new(checks),
+            library: loaded.library,
+            checks: Mutex::new(loaded.checks),
             last: Mutex::new(Last {
-                fingerprint,
-                profiles: profiles_of(deployments),
+                fingerprint: loaded.fingerprint,
+                profiles: profiles_of(&loaded.deployments),
             }),
         }
     }
 
-    /// Reads the files and serves what they say. Returns a line about the result.
+    /// Reads the files and has `serve` serve what they say, if that has changed. Returns a line about the result.
     ///
     /// # Errors
     /// When something is wrong with them. What was served is served on.
-    pub(super) fn run(&self, renewer: &Renewer) -> anyhow::Result<String> {
+    pub(crate) fn run(
+        &self,
+        serve: impl FnOnce(&[Deployment]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<String> {
         let mut last = self.last.lock();
         let mut all = files::load_all(&self.pipelines, &self.library.catalog())?;
         let fingerprint = fingerprint(&all, &self.library);
@@ -70,7 +66,7 @@ impl Again {
         }
         check(&mut all, &mut self.checks.lock(), &|_| true, &|_| {})?;
         let deployments = complete(all, &self.library, true, &|_| {})?;
-        renewer.renew(&deployments)?;
+        serve(&deployments)?;
         *last = Last {
             fingerprint,
             profiles: profiles_of(&deployments),

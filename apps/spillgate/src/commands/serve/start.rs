@@ -124,8 +124,8 @@ pub(crate) struct Loaded {
     pub(crate) deployments: Vec<Deployment>,
     pub(crate) library: Arc<Library>,
     pub(crate) part: Option<Part>,
-    checks: Checks,
-    fingerprint: String,
+    pub(super) checks: Checks,
+    pub(super) fingerprint: String,
 }
 
 /// Starts the server beside its admin port, which shows how far it is. Call it on a thread that may block, inside of the
@@ -171,16 +171,13 @@ pub(super) fn start(
             None => config.placing,
         },
         link_listen,
-        part: loaded.part,
+        part: loaded.part.clone(),
         ..config
     };
-    // The processes of a topology are restarted one after the other instead: all of them need the same files.
-    let again = config.part.is_none().then(|| {
-        let (library, pipelines) = (loaded.library.clone(), pipelines.to_vec());
-        let (checks, fingerprint) = (loaded.checks, loaded.fingerprint);
-        Again::new(pipelines, library, checks, fingerprint, &loaded.deployments)
-    });
-    let start = Server::start_beside(admin, config, loaded.deployments, loaded.library);
+    let (deployments, library) = (loaded.deployments.clone(), loaded.library.clone());
+    // The processes of a topology are restarted instead: all of them need the same files.
+    let again = (config.part.is_none()).then(|| Again::new(pipelines.to_vec(), loaded));
+    let start = Server::start_beside(admin, config, deployments, library);
     let server = tokio::runtime::Handle::current().block_on(start)?;
     Ok((server, again, reload))
 }

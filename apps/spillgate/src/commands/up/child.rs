@@ -278,6 +278,12 @@ impl Child {
         self.state = State::Restarting;
     }
 
+    /// Has it start again, once it has ended.
+    pub(super) fn start_again(&mut self) {
+        self.backoff = BACKOFF_FIRST;
+        self.state = State::Down(Instant::now());
+    }
+
     pub(super) fn ask_to_end(&mut self, signal: Signal) {
         if let Some(process) = &self.process {
             let _ = kill(Pid::from_raw(process.id() as i32), signal);

@@ -1,5 +1,7 @@
 //! The folder of a set: the files that its processes read when they start, and their logs.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +12,7 @@ use anyhow::Context;
 pub(super) struct Folder {
     /// Absolute: it is the same when the folder in which `up` was started is gone.
     path: PathBuf,
-    files: Vec<(PathBuf, String)>,
+    files: RefCell<BTreeMap<PathBuf, String>>,
 }
 
 impl Folder {
@@ -18,7 +20,7 @@ impl Folder {
         Ok(Folder {
             path: std::path::absolute(path)
                 .with_context(|| format!("the folder {} has no place", path.display()))?,
-            files: Vec::new(),
+            files: RefCell::default(),
         })
     }
 
@@ -26,19 +28,20 @@ impl Folder {
         &self.path
     }
 
-    /// Writes a file, and keeps it. Returns its path.
-    pub(super) fn add(&mut self, name: &str, text: String) -> anyhow::Result<PathBuf> {
+    /// Writes a file, in place of one of that name, and keeps it. Returns its path.
+    pub(super) fn add(&self, name: &str, text: String) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         self.make()?;
         spillgate_output::write(&path, &text)?;
-        self.files.push((path.clone(), text));
+        self.files.borrow_mut().insert(path.clone(), text);
         Ok(path)
     }
 
     /// The log of a process, to which it appends, after files that are gone were written anew.
     pub(super) fn log(&self, path: &Path) -> anyhow::Result<File> {
         self.make()?;
-        for (file, text) in self.files.iter().filter(|(file, _)| !file.exists()) {
+        let files = self.files.borrow();
+        for (file, text) in files.iter().filter(|(file, _)| !file.exists()) {
             spillgate_output::write(file, text)?;
         }
         let log = File::options().create(true).append(true).open(path);

@@ -23,11 +23,6 @@ pub(super) struct Rolling {
 impl Rolling {
     /// All processes are to be restarted: workers, then controllers, then gateways.
     pub(super) fn begin(&mut self, children: &[Child]) {
-        if self.is_under_way {
-            say("SIGHUP: a rolling restart is under way already");
-            return;
-        }
-        say("SIGHUP: rolling restart");
         for kind in [Kind::Worker, Kind::Controller, Kind::Gateway] {
             let of_kind = (0..children.len()).filter(|i| children[*i].kind() == kind);
             self.left.extend(of_kind);
