@@ -1,5 +1,5 @@
 //! How models share devices: placements by name, and the memory that devices have for weights. What a placement does is its recipe
-//! (`controller/policy/src/placement/recipe/`).
+//! (`worker/policy/src/weights/placement/recipe/`).
 
 /// Placements by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

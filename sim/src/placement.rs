@@ -1,4 +1,4 @@
-//! Virtual time for a placement: the policy of [`spillgate_controller_policy::placement`], the queues of actions of
+//! Virtual time for a placement: the policy of [`spillgate_worker_policy::weights::placement`], the queues of actions of
 //! [`spillgate_worker_policy::actions`], and around them devices with emulated hardware. A device executes one batch at a time. It reads
 //! weights over a link beside that, one model at a time. Inputs and outputs are copied on streams of their own.
 //!

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use spillgate_controller_policy::fleet::DeviceAccount;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::memory::MemoryAccount;
+use spillgate_worker_policy::weights::fleet::DeviceAccount;
+use spillgate_worker_policy::weights::store::MemoryAccount;
 
 use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};

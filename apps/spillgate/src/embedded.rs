@@ -42,7 +42,7 @@ use spillgate_worker::executor::{
 use spillgate_worker::placed::{PlacedDevice, WorkerModules};
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::device::{self};
-use spillgate_worker_policy::memory::Memory;
+use spillgate_worker_policy::weights::store::Memory;
 
 use crate::cores::Cores;
 use crate::devices::Device;

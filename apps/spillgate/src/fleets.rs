@@ -17,10 +17,6 @@ use spillgate_backend::Backend;
 use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_controller_policy::fleet::Fleet;
-use spillgate_controller_policy::placement::{
-    self, DeviceSpec, Model, Placement, PlacementConfig, recipe_of,
-};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
@@ -31,6 +27,10 @@ use spillgate_worker::placed::loader::{EmulatedLoader, OperatorLoader, WeightsSp
 use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::actions::Actions;
+use spillgate_worker_policy::weights::fleet::Fleet;
+use spillgate_worker_policy::weights::placement::{
+    self, DeviceSpec, Model, Placement, PlacementConfig, recipe_of,
+};
 
 use crate::cores::Cores;
 use crate::embedded::StartError;

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spillgate_controller_policy::dispatcher::Dispatcher;
-use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::id::{MemberId, ModelId, RequestId, WorkerId};
 use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::weights::placement::PlacementName;
 
 use super::report::{Figures, quantile};
 use super::run::{End, Outcome, Run};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::placement::{
-    DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName, Weights,
-};
 use spillgate_pipeline::action::{self, Action, Work};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
+use spillgate_worker_policy::weights::placement::{
+    DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
+    PlacementName, Weights,
+};
 
 use super::device::{Due, Held, PlacedDevice};
 use super::hardware::{Noises, Profiled, copy, only_model};

@@ -14,7 +14,7 @@ use super::cameras::SimCamera;
 use super::cluster::Bug;
 use super::fleets::SimFleet;
 use super::work::DynamicWork;
-use spillgate_worker_policy::memory::MemoryConfig;
+use spillgate_worker_policy::weights::store::MemoryConfig;
 
 use crate::clients::ClientLoad;
 use crate::families::SimFamilies;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::fleet::FleetEvent;
 use spillgate_pipeline::id::{
     BatchId, DeviceId, MemberId, ModuleId, RequestId, VariantId, WorkerId,
 };
@@ -17,6 +16,7 @@ use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
+use spillgate_worker_policy::weights::fleet::FleetEvent;
 
 use crate::draw::normal;
 

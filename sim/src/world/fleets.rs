@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::fleet::{Fleet, FleetCommand, FleetEvent, FleetWorker};
-use spillgate_controller_policy::placement::{Placement, PlacementConfig, PlacementName};
 use spillgate_pipeline::action::{Around, Done, Ended, Member, Work};
 use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::invariants::Violation;
@@ -15,6 +13,8 @@ use spillgate_pipeline::message::{
 };
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
+use spillgate_worker_policy::weights::fleet::{Fleet, FleetCommand, FleetEvent, FleetWorker};
+use spillgate_worker_policy::weights::placement::{Placement, PlacementConfig, PlacementName};
 
 use super::World;
 use super::agenda::Occurrence;

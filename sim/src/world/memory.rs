@@ -4,7 +4,7 @@ use spillgate_pipeline::id::{WeightsId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Device, DeviceEvent};
-use spillgate_worker_policy::memory::Memory;
+use spillgate_worker_policy::weights::store::Memory;
 
 use super::agenda::Occurrence;
 use super::models::stretched;

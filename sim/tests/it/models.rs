@@ -3,10 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::fleet::FleetWorker;
-use spillgate_controller_policy::placement::{
-    DeviceSpec, Model, PlacementConfig, PlacementName, Weights,
-};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
@@ -17,7 +13,11 @@ use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Report, Served, SimConfig, SimFleet, run, swarm};
-use spillgate_worker_policy::memory::{MemoryConfig, WeightsSize, WorkerWeights};
+use spillgate_worker_policy::weights::fleet::FleetWorker;
+use spillgate_worker_policy::weights::placement::{
+    DeviceSpec, Model, PlacementConfig, PlacementName, Weights,
+};
+use spillgate_worker_policy::weights::store::{MemoryConfig, WeightsSize, WorkerWeights};
 
 const MS: Duration = Duration::from_millis(1);
 const SLO: Duration = Duration::from_millis(100);

@@ -18,7 +18,7 @@ use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
 use spillgate_pipeline::id::{ActionId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::pages::Pages;
+use crate::weights::pages::Pages;
 
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,8 +39,8 @@ use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
-use crate::memory::{Memory, MemoryAccount};
 use crate::profiler::{Kept, Profiler};
+use crate::weights::store::{Memory, MemoryAccount};
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;

@@ -11,10 +11,9 @@
 pub mod actions;
 pub mod broker;
 pub mod device;
-pub mod memory;
-pub mod pages;
 pub mod profiler;
 pub mod schedule;
+pub mod weights;
 
 pub use broker::{Broker, BrokerConfig, Member};
 pub use device::{Batch, Device, DeviceCommand, DeviceEvent};

@@ -8,8 +8,8 @@ mod scenarios;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use spillgate_controller_policy::placement::PlacementName;
 use spillgate_sim::placement::{Figures, Outcome, Scenario, run};
+use spillgate_worker_policy::weights::placement::PlacementName;
 
 use super::report::{self, Report};
 use super::{Print, command, in_parallel};

@@ -5,8 +5,8 @@ use crate::placement::resolve_device;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
-use spillgate_controller_policy::placement::recipe_of;
 use spillgate_pipeline::placement::Decider;
+use spillgate_worker_policy::weights::placement::recipe_of;
 
 use super::ranges::memory;
 

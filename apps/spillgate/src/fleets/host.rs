@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use spillgate_backend::clock::Clock;
 use spillgate_backend::job::Job;
-use spillgate_controller_policy::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 use spillgate_pipeline::action::Done;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{ToDevice, ToGateway};
@@ -14,6 +13,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::device::Upstream;
 use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
+use spillgate_worker_policy::weights::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 
 use crate::status::MeasuredStatus;
 use crate::upstreams::Upstreams;

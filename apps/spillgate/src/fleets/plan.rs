@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::operator::Library;
-use spillgate_controller_policy::fleet::FleetWorker;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::id::{
     DeviceId, MemberId, ModelId, ModuleId, VariantId, WeightsId, WorkerId,
@@ -18,6 +17,7 @@ use spillgate_pipeline::profile::device_kind;
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker::listed::ListedFile;
 use spillgate_worker::placed::loader::{Source, WeightsSpec};
+use spillgate_worker_policy::weights::fleet::FleetWorker;
 
 use super::contents::{ContentId, Contents};
 use crate::beside::option_files;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::fleet::FleetWorker;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, WeightsId, WorkerId};
 use spillgate_worker::device::{WeightsConfig, WeightsWorker};
 use spillgate_worker::placed::loader::WeightsSpec;
-use spillgate_worker_policy::memory::{MemoryConfig, WeightsSize, WorkerWeights};
+use spillgate_worker_policy::weights::fleet::FleetWorker;
+use spillgate_worker_policy::weights::store::{MemoryConfig, WeightsSize, WorkerWeights};
 
 use super::{Around, FleetPlan, Placing, loader};
 use crate::embedded::StartError;

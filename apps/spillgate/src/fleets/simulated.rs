@@ -10,7 +10,7 @@ use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::PlacementName;
 use spillgate_sim::SimFleet;
-use spillgate_worker_policy::memory::MemoryConfig;
+use spillgate_worker_policy::weights::store::MemoryConfig;
 
 use super::{FleetPlan, Placing, guessed_load, plan};
 use crate::embedded::{Deployment, StartError};

@@ -15,7 +15,6 @@ use spillgate_backend::account::Account;
 use spillgate_backend::clock::TestClock;
 use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
-use spillgate_controller_policy::placement::PlacementName;
 use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
@@ -31,6 +30,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Served, SimConfig, run};
+use spillgate_worker_policy::weights::placement::PlacementName;
 
 /// Models of the family, and how many of them fit.
 const MODELS: u16 = 40;

@@ -1,4 +1,4 @@
-//! Requests whose weights are not in memory, where weights give way to each other ([`crate::memory`]). They wait apart from all others, so
+//! Requests whose weights are not in memory, where weights give way to each other ([`crate::weights::store`]). They wait apart from all others, so
 //! that batches are formed of requests that can run, and go to their place among these when their weights are there.
 //!
 //! Where the drop policy or scheduler predicts, a request is given up once it would be late even if its weights were read next: the
@@ -18,7 +18,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::core::Core;
 use super::loaded::TRIED_ONE_IN;
 use super::{Broker, Rejected};
-use crate::memory::Wanted;
+use crate::weights::store::Wanted;
 
 /// The requests of a broker that wait for weights.
 pub(super) struct Cold<T> {

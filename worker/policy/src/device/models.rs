@@ -1,4 +1,4 @@
-//! A device with memory for some of its weights ([`crate::memory`]): what it reads, and what gives way.
+//! A device with memory for some of its weights ([`crate::weights::store`]): what it reads, and what gives way.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -12,7 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::running::Running;
 use super::{Device, DeviceCommand, drain_rejected};
 use crate::broker::Member;
-use crate::memory::{Memory, MemoryAccount, Reading, Wanted};
+use crate::weights::store::{Memory, MemoryAccount, Reading, Wanted};
 
 impl<T> Device<T> {
     /// The same device with memory for some of its weights, which give way to each other. Its driver has in memory what is there from the

@@ -9,7 +9,7 @@ use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
-use spillgate_worker_policy::memory::{Memory, MemoryAccount};
+use spillgate_worker_policy::weights::store::{Memory, MemoryAccount};
 
 use super::shared::Shared;
 

@@ -9,10 +9,10 @@ use anyhow::Context;
 use clap::Args;
 use flate2::read::GzDecoder;
 use serde::Serialize;
-use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
+use spillgate_worker_policy::weights::placement::PlacementName;
 
 use crate::commands::ranges::number;
 

@@ -4,7 +4,7 @@ use spillgate_pipeline::id::{MemberId, WeightsId};
 use spillgate_pipeline::request::DropReason;
 
 use super::*;
-use crate::memory::{FAILED_FOR, MemoryConfig, WeightsSize, WorkerWeights};
+use crate::weights::store::{FAILED_FOR, MemoryConfig, WeightsSize, WorkerWeights};
 
 const LOAD: u64 = 20;
 

@@ -5,9 +5,9 @@ mod slow;
 mod world;
 
 use super::*;
-use crate::placement::tests::world::{Hardware, SOUND};
-use crate::placement::tests::{at, model, ms, world_of};
-use crate::placement::{PlacementConfig, PlacementName};
+use crate::weights::placement::tests::world::{Hardware, SOUND};
+use crate::weights::placement::tests::{at, model, ms, world_of};
+use crate::weights::placement::{PlacementConfig, PlacementName};
 use world::{Answer, Ask, Event, World};
 
 /// A worker with room for eight requests, and nothing after its module.

@@ -9,7 +9,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::events::forgotten;
 use super::{Fleet, FleetCommand, Held, fail};
-use crate::placement::PlacementEvent;
+use crate::weights::placement::PlacementEvent;
 
 impl<T: Clone> Fleet<T> {
     pub(super) fn arrive(

@@ -41,7 +41,7 @@ struct OfModel {
 
 /// The rates of all weights and models, and what devices hold by them.
 #[derive(Debug)]
-pub(in crate::placement) struct Rates {
+pub(in crate::weights::placement) struct Rates {
     since: Timestamp,
     /// By weights; their count is the sum of those of the models that run with them.
     weights: Vec<Rate>,
@@ -65,7 +65,7 @@ impl Rate {
 
 impl Rates {
     /// What each model runs with, its neighbours, and of all weights the pages and the time of a transfer.
-    pub(in crate::placement) fn new(
+    pub(in crate::weights::placement) fn new(
         weights_of: &[WeightsId],
         neighbours: Vec<Vec<ModelId>>,
         weights: impl Iterator<Item = (u32, Duration)>,
@@ -107,7 +107,7 @@ impl Rates {
     }
 
     /// A request for a model arrived.
-    pub(in crate::placement) fn arrived(&mut self, now: Timestamp, model: ModelId) {
+    pub(in crate::weights::placement) fn arrived(&mut self, now: Timestamp, model: ModelId) {
         let mut scale = self.scale(now);
         if scale > SCALE_MAX {
             self.rescale(now, scale);
@@ -128,7 +128,7 @@ impl Rates {
     }
 
     /// Weights that are read ahead: those of models that may serve next what others serve now.
-    pub(in crate::placement) fn ahead(&self) -> impl Iterator<Item = WeightsId> {
+    pub(in crate::weights::placement) fn ahead(&self) -> impl Iterator<Item = WeightsId> {
         self.ahead.iter().copied()
     }
 
@@ -158,27 +158,30 @@ impl Rates {
         self.enter(weights);
     }
 
-    pub(in crate::placement) fn held(&mut self, weights: WeightsId, device: DeviceId) {
+    pub(in crate::weights::placement) fn held(&mut self, weights: WeightsId, device: DeviceId) {
         self.change(weights, |rate| rate.holders.push(device));
     }
 
-    pub(in crate::placement) fn released(&mut self, weights: WeightsId, device: DeviceId) {
+    pub(in crate::weights::placement) fn released(&mut self, weights: WeightsId, device: DeviceId) {
         self.change(weights, |rate| rate.holders.retain(|h| *h != device));
     }
 
     /// Requests a second for a model, with a part of those for its neighbours.
-    pub(in crate::placement) fn rate(&self, now: Timestamp, model: ModelId) -> f64 {
+    pub(in crate::weights::placement) fn rate(&self, now: Timestamp, model: ModelId) -> f64 {
         self.models[model.idx()].count / self.scale(now) / fade()
     }
 
     /// By what weights give way, the least first: requests by seconds of transfer a page, at the common moment.
-    pub(in crate::placement) fn order(&self, weights: WeightsId) -> f64 {
+    pub(in crate::weights::placement) fn order(&self, weights: WeightsId) -> f64 {
         let rate = &self.weights[weights.idx()];
         rate.count * rate.a_page
     }
 
     /// What a device holds, what is worth least first.
-    pub(in crate::placement) fn least(&self, device: DeviceId) -> impl Iterator<Item = WeightsId> {
+    pub(in crate::weights::placement) fn least(
+        &self,
+        device: DeviceId,
+    ) -> impl Iterator<Item = WeightsId> {
         self.held[device.idx()].iter().map(|(_, weights)| *weights)
     }
 }

@@ -34,7 +34,7 @@ use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::predict::{Cap, Estimator};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::fleet::AROUND;
+use crate::weights::fleet::AROUND;
 pub use events::{Ended, PlacementCommand, PlacementEvent};
 use fair::Fairness;
 use lateness::Lateness;

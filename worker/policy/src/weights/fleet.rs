@@ -36,7 +36,7 @@ use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, Estimator};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
+use crate::weights::placement::{self, Placement, PlacementCommand, PlacementEvent};
 
 pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;

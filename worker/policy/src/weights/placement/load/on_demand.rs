@@ -3,7 +3,7 @@
 use spillgate_pipeline::id::WeightsId;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::placement::Placement;
+use crate::weights::placement::Placement;
 
 impl Placement {
     pub(super) fn first_asked_for(

@@ -1,6 +1,6 @@
 use super::*;
-use crate::placement::queues::Waiting;
-use crate::placement::{DeviceSpec, Model, PlacementConfig, PlacementName, Weights};
+use crate::weights::placement::queues::Waiting;
+use crate::weights::placement::{DeviceSpec, Model, PlacementConfig, PlacementName, Weights};
 use spillgate_pipeline::id::RequestId;
 use std::time::Duration;
 

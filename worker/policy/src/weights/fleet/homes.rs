@@ -6,7 +6,7 @@ use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 
 use super::{Fleet, FleetCommand, Worker};
-use crate::placement::Placement;
+use crate::weights::placement::Placement;
 
 #[derive(Debug)]
 pub(super) struct Homes {

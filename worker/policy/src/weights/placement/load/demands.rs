@@ -24,7 +24,7 @@ struct Demand {
 }
 
 #[derive(Debug)]
-pub(in crate::placement) struct Demands {
+pub(in crate::weights::placement) struct Demands {
     weights: Vec<Demand>,
     loads: Vec<f64>,
     /// Weights with demand, by the bits of it: those of positive numbers are in their order.
@@ -34,7 +34,7 @@ pub(in crate::placement) struct Demands {
 }
 
 impl Demands {
-    pub(in crate::placement) fn new(weights: usize, devices: usize) -> Self {
+    pub(in crate::weights::placement) fn new(weights: usize, devices: usize) -> Self {
         Demands {
             weights: vec![Demand::default(); weights],
             loads: vec![0.0; devices],
@@ -44,32 +44,34 @@ impl Demands {
     }
 
     /// Devices that hold weights.
-    pub(in crate::placement) fn holders(&self, weights: WeightsId) -> &[DeviceId] {
+    pub(in crate::weights::placement) fn holders(&self, weights: WeightsId) -> &[DeviceId] {
         &self.weights[weights.idx()].holders
     }
 
     /// What is asked of a device for the weights that it holds, in devices.
-    pub(in crate::placement) fn load(&self, device: DeviceId) -> f64 {
+    pub(in crate::weights::placement) fn load(&self, device: DeviceId) -> f64 {
         self.loads[device.idx()]
     }
 
     /// Weights with demand, those with the most first.
-    pub(in crate::placement) fn descending(&self) -> impl Iterator<Item = (f64, WeightsId)> {
+    pub(in crate::weights::placement) fn descending(
+        &self,
+    ) -> impl Iterator<Item = (f64, WeightsId)> {
         let all = self.descending.iter().rev();
         all.map(|&(bits, weights)| (f64::from_bits(bits), weights))
     }
 
     /// Weights with demand that no device holds, those with the most first.
-    pub(in crate::placement) fn unheld(&self) -> impl Iterator<Item = WeightsId> {
+    pub(in crate::weights::placement) fn unheld(&self) -> impl Iterator<Item = WeightsId> {
         self.unheld.iter().rev().map(|(_, weights)| *weights)
     }
 
     /// What the requests for weights ask for, in devices.
-    pub(in crate::placement) fn demand(&self, weights: WeightsId) -> f64 {
+    pub(in crate::weights::placement) fn demand(&self, weights: WeightsId) -> f64 {
         self.weights[weights.idx()].demand
     }
 
-    pub(in crate::placement) fn held(&mut self, weights: WeightsId, device: DeviceId) {
+    pub(in crate::weights::placement) fn held(&mut self, weights: WeightsId, device: DeviceId) {
         self.leave(weights);
         let demand = &mut self.weights[weights.idx()];
         demand.holders.push(device);
@@ -78,7 +80,7 @@ impl Demands {
         self.share(weights);
     }
 
-    pub(in crate::placement) fn released(&mut self, weights: WeightsId, device: DeviceId) {
+    pub(in crate::weights::placement) fn released(&mut self, weights: WeightsId, device: DeviceId) {
         self.leave(weights);
         let demand = &mut self.weights[weights.idx()];
         if let Some(at) = demand.holders.iter().position(|h| *h == device) {
@@ -90,7 +92,7 @@ impl Demands {
     }
 
     /// The requests for weights that wait ask for that much.
-    pub(in crate::placement) fn changed(&mut self, weights: WeightsId, asked: f64) {
+    pub(in crate::weights::placement) fn changed(&mut self, weights: WeightsId, asked: f64) {
         self.leave(weights);
         self.weights[weights.idx()].demand = asked.max(0.0);
         self.enter(weights);
@@ -142,7 +144,7 @@ impl Demands {
     }
 
     /// The part of a demand for weights that their holders do not fulfil: `d - sum(a / l)`. Negative when they could do more.
-    pub(in crate::placement) fn priority(&self, weights: WeightsId, demand: f64) -> f64 {
+    pub(in crate::weights::placement) fn priority(&self, weights: WeightsId, demand: f64) -> f64 {
         let fulfilled = self.parts(weights).map(|(other, part)| {
             let share = demand * part;
             share / (other + share)

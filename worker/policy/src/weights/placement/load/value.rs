@@ -16,8 +16,8 @@ use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::Wanted;
-use crate::placement::Placement;
-use crate::placement::most::{Crowding, Job, most_in_time};
+use crate::weights::placement::Placement;
+use crate::weights::placement::most::{Crowding, Job, most_in_time};
 
 /// Load, in devices, below which a device gets further copies of weights.
 const COPIED_BELOW: f64 = 0.5;

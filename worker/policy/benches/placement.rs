@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::placement::{
-    DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName, Weights,
-};
 use spillgate_pipeline::action::Work;
 use spillgate_pipeline::id::{DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::weights::placement::{
+    DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
+    PlacementName, Weights,
+};
 
 const MODELS: u32 = 4_000;
 const DEVICES: u16 = 20;
