@@ -12,7 +12,7 @@ use crate::clients::Clients;
 use crate::distribution::Window;
 use crate::family::Family;
 use crate::id::{MemberId, ModuleId, VariantId};
-use crate::placement::PlacementName;
+use crate::placement::{Decider, ServedBy};
 use crate::policy::recipe::Bind;
 use crate::policy::{Adapt, AdaptName, DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
@@ -339,24 +339,42 @@ impl Pipeline {
         self.modules.iter().map(|m| of(m.id)).collect()
     }
 
-    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]). The entry gate of a pipeline with one
-    /// module is open, unless the file names one: what the placement drops there has cost nothing yet, and it chooses better.
-    pub fn go_under_placement(&mut self, placement: PlacementName) {
-        self.policy = self.policy.under_placement(placement);
-        if self.modules.len() == 2 {
-            self.policy.gate.get_or_insert(0.0);
+    /// The same, served by that.
+    ///
+    /// The processes of a topology decide by themselves: where nothing else is written, the dispatch policy is the one for so many
+    /// gateways, and under a placement the one by models. The entry gate of a pipeline with one module under a placement is open, unless the
+    /// file names one: what the placement drops there has cost nothing yet, and it chooses better.
+    #[must_use]
+    pub fn served_by(mut self, ServedBy { decider, gateways }: ServedBy) -> Self {
+        if let Some(n) = gateways {
+            let schedules = self.modules.iter().map(|m| m.schedule);
+            self.policy.dispatch = self.policy.dispatch_of(n, schedules);
         }
+        let Some(decider) = decider else {
+            return self;
+        };
+        self.policy = self.policy.decided_by(decider);
+        if decider.placement().is_some() {
+            if gateways.is_some() {
+                self.policy.dispatch = Some(DispatchPolicyName::Affinity);
+            }
+            if self.modules.len() == 2 {
+                self.policy.gate.get_or_insert(0.0);
+            }
+        }
+        self
     }
 
-    /// Devices whose weights give way to each other serve it, by the drop policy and the batch schedulers that it names. Requests go to where
-    /// their model is, unless `dispatch:` says otherwise. Those of an adapted module are sent to workers, which read weights for what waits there.
-    pub fn share_memory(&mut self) {
-        let has_families = self.families().next().is_some();
-        let usual = match has_families {
-            true => DispatchPolicyName::Affinity,
-            false => self.policy.dispatch(),
-        };
-        self.policy.dispatch.get_or_insert(usual);
+    /// The dispatch policy in force at most modules. Where weights give way to each other while brokers form the batches, requests for a model
+    /// of a family go to where it is, unless the file says otherwise.
+    pub fn dispatch(&self) -> DispatchPolicyName {
+        let shares_memory = self.policy.decider == Some(Decider::Brokers);
+        match self.policy.dispatch {
+            None if shares_memory && self.families().next().is_some() => {
+                DispatchPolicyName::Affinity
+            }
+            _ => self.policy.dispatch(),
+        }
     }
 
     /// The same with these variants of a module alone, which are counted from 0 then: what weights that serve them are read with.
@@ -400,23 +418,25 @@ impl Pipeline {
 
     /// The dispatch policy in force at a module. Only the models of a family can be told apart. Unless a policy is named, requests of an adapted
     /// module wait where all workers see them, if batches are bound late: a worker takes all that wait for one variant, while those sent to
-    /// workers would be divided into smaller batches.
+    /// workers would be divided into smaller batches. But where weights give way to each other they are sent to workers, which read weights for
+    /// what waits there.
     pub fn dispatch_to(&self, module: ModuleId) -> DispatchPolicyName {
         let is_family = self.modules[module.idx()].family.is_some();
         let is_divided = self.adapted() == Some(module) && !self.binds_streams_at(module);
         let binds_late = self.policy.recipe().bind == Bind::Late;
-        match self.policy.dispatch {
-            None if is_divided && binds_late => DispatchPolicyName::Pull,
-            Some(DispatchPolicyName::Affinity) if !is_family => {
-                DispatchPolicyName::LeastOutstanding
-            }
-            _ => self.policy.dispatch(),
+        let shares_memory = self.policy.decider == Some(Decider::Brokers);
+        if self.policy.dispatch.is_none() && !shares_memory && is_divided && binds_late {
+            return DispatchPolicyName::Pull;
+        }
+        match self.dispatch() {
+            DispatchPolicyName::Affinity if !is_family => DispatchPolicyName::LeastOutstanding,
+            all => all,
         }
     }
 
     /// The dispatch policy in force, for people, and that of the adapted module where it has another one.
     pub fn dispatch_names(&self) -> String {
-        let all = self.policy.dispatch();
+        let all = self.dispatch();
         let at_module = |module: ModuleId| (self.dispatch_to(module), module);
         match self.adapted().map(at_module) {
             Some((DispatchPolicyName::Pull, module)) if all != DispatchPolicyName::Pull => {

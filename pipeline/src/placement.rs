@@ -50,6 +50,25 @@ pub enum Decider {
     Brokers,
 }
 
+/// What serves a pipeline, as far as the policies in force depend on that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedBy {
+    /// Decides about models; `None`: devices keep all that they have read.
+    pub decider: Option<Decider>,
+    /// Gateways of its topology; `None`: one process holds all roles.
+    pub gateways: Option<usize>,
+}
+
+impl ServedBy {
+    /// One process whose models that decides about.
+    pub fn one_process(decider: impl Into<Option<Decider>>) -> Self {
+        ServedBy {
+            decider: decider.into(),
+            gateways: None,
+        }
+    }
+}
+
 impl Default for Decider {
     fn default() -> Self {
         Decider::Placement(PlacementName::default())

@@ -12,7 +12,7 @@ pub use drop::DropPolicyName;
 
 use std::time::Duration;
 
-use crate::placement::PlacementName;
+use crate::placement::{Decider, PlacementName};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::schedule::ScheduleName;
@@ -24,8 +24,9 @@ use recipe::{Bind, Recipe};
 pub struct PolicyConfig {
     /// Which requests are dropped.
     pub drop: DropPolicyName,
-    /// The placement that serves them, where one does: then it decides which requests brokers would drop.
-    pub placement: Option<PlacementName>,
+    /// What decides about the models of the devices that serve the pipeline, where not all stay that were read. A placement decides about
+    /// requests, too: then brokers drop none.
+    pub decider: Option<Decider>,
     /// The file names it. If not, a scheduler that drops by itself may take its place ([`PolicyConfig::drop_under`]).
     pub drop_is_named: bool,
     /// Which worker a request goes to; `None`: the dispatch policy of the drop policy's recipe.
@@ -46,7 +47,7 @@ pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
     drop: DropPolicyName::Spillgate,
-    placement: None,
+    decider: None,
     drop_is_named: false,
     dispatch: None,
     lambda: None,
@@ -72,28 +73,40 @@ impl PolicyConfig {
         }
     }
 
-    /// The same where a placement decides which requests are served. Published placements know their own module alone, and the brokers of
-    /// decoders before it drop nothing. Ours counts with the modules after it and has an entry gate, and decoders drop what would be late.
+    /// The same where that decides about models.
     #[must_use]
-    pub fn under_placement(&self, placement: PlacementName) -> Self {
+    pub fn decided_by(&self, decider: Decider) -> Self {
         PolicyConfig {
-            drop: DropPolicyName::None,
-            placement: Some(placement),
+            decider: Some(decider),
             ..self.clone()
         }
     }
 
-    /// What brokers, State Planners, the entry gate and plans go by.
+    /// The placement that decides which requests are served, if one does.
+    pub fn placement(&self) -> Option<PlacementName> {
+        self.decider.and_then(Decider::placement)
+    }
+
+    /// The drop policy of brokers: none under a placement.
+    pub fn drop_in_force(&self) -> DropPolicyName {
+        match self.placement() {
+            Some(_) => DropPolicyName::None,
+            None => self.drop,
+        }
+    }
+
+    /// What brokers, State Planners, the entry gate and plans go by. Published placements know their own module alone, and the brokers of
+    /// decoders before it drop nothing. Ours counts with the modules after it and has an entry gate, and decoders drop what would be late.
     pub fn recipe(&self) -> &'static Recipe {
-        match self.placement {
+        match self.placement() {
             Some(PlacementName::Spillgate) => &placed::RECIPE,
-            Some(_) | None => self.drop.recipe(),
+            Some(_) | None => self.drop_in_force().recipe(),
         }
     }
 
     /// What decides about drops, as people read it: the drop policy, or `placement NAME` where a placement decides.
     pub fn dropper(&self) -> String {
-        match self.placement {
+        match self.placement() {
             Some(placement) => format!("placement {}", placement.name()),
             None => self.drop.name().to_owned(),
         }
@@ -286,6 +299,7 @@ mod tests {
     use super::recipe::Reserve;
     use super::*;
     use crate::id::RequestId;
+    use crate::placement::ServedBy;
     use crate::testing::noop_pipeline;
 
     #[test]
@@ -316,8 +330,8 @@ mod tests {
         let gate = |name, modules: &[&[u16]], named| {
             let mut pipeline = noop_pipeline(Duration::from_millis(100), modules, &[]);
             pipeline.policy.gate = named;
-            pipeline.go_under_placement(name);
-            pipeline.policy.gate()
+            let by = ServedBy::one_process(Decider::Placement(name));
+            pipeline.served_by(by).policy.gate()
         };
         let ours = PlacementName::Spillgate;
         assert!(gate(ours, &[&[0], &[1]], None).is_some());
@@ -334,13 +348,14 @@ mod tests {
     #[test]
     fn under_a_placement_nobody_reads_that_nothing_is_dropped() {
         assert_eq!(POLICY_DEFAULT.dropper(), "spillgate");
-        let placed = POLICY_DEFAULT.under_placement(PlacementName::Lru);
+        let placed = POLICY_DEFAULT.decided_by(Decider::Placement(PlacementName::Lru));
         assert_eq!(placed.dropper(), "placement lru");
     }
 
     #[test]
     fn our_placement_reserves_what_the_state_planner_estimates() {
-        let reserve = |name| POLICY_DEFAULT.under_placement(name).recipe().reserve;
+        let placed = |name| POLICY_DEFAULT.decided_by(Decider::Placement(name));
+        let reserve = |name| placed(name).recipe().reserve;
         assert_eq!(reserve(PlacementName::Spillgate), Reserve::Estimate);
         assert_eq!(reserve(PlacementName::Clockwork), Reserve::Nothing);
     }

@@ -46,13 +46,6 @@ impl SimFamilies {
         }
         Some(members.into())
     }
-
-    /// How long reading that member takes.
-    pub(crate) fn load(&self, module: ModuleId, member: MemberId) -> Duration {
-        let loads = self.loads.get(module.idx());
-        let load = loads.and_then(|loads| loads.get(member.idx()));
-        load.copied().unwrap_or_default()
-    }
 }
 
 /// Popularity of the members of a family: the one of rank k is named in proportion to `1 / k^skew`. Which member has which rank is
@@ -154,10 +147,5 @@ mod tests {
         };
         let named = |i| families.members(i).expect("there are families")[2];
         assert_eq!([named(0), named(1), named(2)], [3, 1, 0].map(MemberId));
-        assert_eq!(
-            families.load(ModuleId(2), MemberId(3)),
-            Duration::from_millis(3)
-        );
-        assert_eq!(families.load(ModuleId(1), MemberId(0)), Duration::ZERO);
     }
 }

@@ -10,7 +10,7 @@ use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::weights::fleet::DeviceAccount;
-use spillgate_worker_policy::weights::store::MemoryAccount;
+use spillgate_worker_policy::weights::store::WeightStoreAccount;
 
 use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};
@@ -324,22 +324,13 @@ impl Tally {
         self.rerun_ns += took.as_nanos() as u64;
     }
 
-    /// A device read a model for a batch of that size.
-    pub(crate) fn read(&mut self, took: Duration, size: usize) {
-        self.link(took);
-        if let Some(models) = &mut self.report.models {
-            models.loads += 1;
-            models.cold_requests += size as u64;
-        }
-    }
-
     /// A link carried weights for so long.
     pub(crate) fn link(&mut self, took: Duration) {
         self.load_ns += took.as_nanos() as u64;
     }
 
     /// That became of the weights of a device.
-    pub(crate) fn memory(&mut self, account: &MemoryAccount) {
+    pub(crate) fn memory(&mut self, account: &WeightStoreAccount) {
         if let Some(models) = &mut self.report.models {
             models.loads += account.loads;
             models.cold_requests += account.cold;

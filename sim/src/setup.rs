@@ -202,7 +202,8 @@ impl Setup {
         config: SimConfig,
     ) -> Result<Run, Violation> {
         let seed = config.seed;
-        let policy = config.pipeline.policy.clone();
+        let pipeline = config.pipeline.clone();
+        let policy = &pipeline.policy;
         let gpus = plan.n_workers();
         let reported = load.duration.saturating_sub(config.warm_up);
         let report = run(config)?;
@@ -220,8 +221,8 @@ impl Setup {
             .map(|n| f64::from(*n).min(capacity))
             .sum();
         Ok(Run {
-            policy: policy.drop.name(),
-            dispatch: policy.dispatch().name(),
+            policy: policy.drop_in_force().name(),
+            dispatch: pipeline.dispatch().name(),
             plan: contender.plan().name(),
             placement: None,
             adapt: None,

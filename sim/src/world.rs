@@ -10,7 +10,6 @@ mod fleets;
 mod homes;
 mod hostile;
 mod memory;
-mod models;
 mod noted;
 mod roles;
 mod traffic;
@@ -21,7 +20,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indexmap::IndexSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
@@ -149,6 +147,7 @@ impl World {
                 fleet_of[usize::from(device)] = Some(i);
             }
         }
+        config.remember_families(n_devices);
         let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
         let mut places = Vec::new();
         let mut workers = Vec::new();
@@ -200,7 +199,6 @@ impl World {
                 running: None,
                 rerun_since: None,
                 bound: VecDeque::new(),
-                models: IndexSet::default(),
                 is_down: false,
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
@@ -217,7 +215,7 @@ impl World {
             None => travel.longest(),
         };
         let checker = Checker::default().cancel_delay(longest);
-        let mut world = World {
+        World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(travel, config.arrivals.clone()),
             noted: Noted::new(),
@@ -243,11 +241,7 @@ impl World {
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
             config,
-        };
-        for device in 0..world.devices.len() {
-            world.load_defaults(device);
         }
-        world
     }
 
     fn start(&mut self) -> Result<(), Violation> {

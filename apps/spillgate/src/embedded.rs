@@ -26,8 +26,8 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::placement::{Decider, PlacementName};
-use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName};
+use spillgate_pipeline::placement::Decider;
+use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::Processes;
@@ -42,7 +42,7 @@ use spillgate_worker::executor::{
 use spillgate_worker::placed::{PlacedDevice, WorkerModules};
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::device::{self};
-use spillgate_worker_policy::weights::store::Memory;
+use spillgate_worker_policy::weights::store::WeightStore;
 
 use crate::cores::Cores;
 use crate::devices::Device;
@@ -76,35 +76,6 @@ pub struct Deployment {
     pub profiles: ProfileSet,
     /// The files of its families: which of them may be loaded. Of a family that is not here all may be.
     pub families: Families,
-}
-
-impl Deployment {
-    /// The same where a placement decides which requests are served. Each process of a topology has a placement of its own, so requests go
-    /// there by model.
-    pub(crate) fn under_placement(&self, name: PlacementName, is_part: bool) -> Self {
-        let mut pipeline = (*self.pipeline).clone();
-        pipeline.go_under_placement(name);
-        if is_part {
-            pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
-        }
-        Deployment {
-            pipeline: Arc::new(pipeline),
-            ..self.clone()
-        }
-    }
-}
-
-impl Deployment {
-    /// The same where brokers form the batches of devices whose weights give way to each other. Requests go to where their model is, unless
-    /// the file says otherwise.
-    pub(crate) fn sharing_memory(&self) -> Self {
-        let mut pipeline = (*self.pipeline).clone();
-        pipeline.share_memory();
-        Deployment {
-            pipeline: Arc::new(pipeline),
-            ..self.clone()
-        }
-    }
 }
 
 /// Everything that serves, running.
@@ -186,20 +157,18 @@ impl Embedded {
             loading,
         } = surroundings;
         refused::check_pixels(deployments, &account)?;
-        let adapted: Vec<Deployment>;
-        let deployments = match placing {
-            None => deployments,
-            Some(placing) => {
-                let adapt = |of: &Deployment| match placing.decider {
-                    Decider::Placement(name) => of.under_placement(name, part.is_some()),
-                    Decider::Brokers => of.sharing_memory(),
-                };
-                let named: Vec<_> = deployments.iter().map(|d| d.pipeline.clone()).collect();
-                placing.tell_unheeded(&named);
-                adapted = deployments.iter().map(adapt).collect();
-                &adapted
-            }
-        };
+        let decider = placing.map(|placing| placing.decider);
+        for deployment in deployments {
+            let policy = &deployment.pipeline.policy;
+            assert_eq!(
+                policy.decider, decider,
+                "it was compiled for what serves it"
+            );
+        }
+        if let Some(placing) = placing {
+            let pipelines = deployments.iter().map(|d| d.pipeline.clone());
+            placing.tell_unheeded(&pipelines.collect::<Vec<_>>());
+        }
         let topology = part.map(|part| &*part.topology);
         let placement = place(deployments, n_decoders.max(1), topology)?;
         let is_here = |name: &str| {
@@ -264,7 +233,16 @@ impl Embedded {
         if let Some(error) = cores.unknown(names.clone()) {
             return Err(error);
         }
-        if let Some(placing) = placing {
+        // Without a placement, devices with families read models when they are asked for first, and keep them.
+        let keeping = Placing {
+            decider: Decider::Brokers,
+            ..Placing::default()
+        };
+        let is_shared =
+            |places: &[Placed]| placing.is_some() || places.iter().any(Placed::has_family);
+        let sharing = serving.filter(|(_, _, places)| is_shared(places));
+        let placing = placing.unwrap_or(&keeping);
+        if sharing.clone().next().is_some() {
             if let Some(error) = placing.unknown(names) {
                 return Err(error);
             }
@@ -288,7 +266,7 @@ impl Embedded {
                 cores,
                 loading,
             };
-            for plan in fleets::plan(serving, planned, library) {
+            for plan in fleets::plan(sharing, planned, library) {
                 let Some(name) = placing.decider.placement() else {
                     shared.extend(plan.share(placing, &around)?);
                     continue;
@@ -333,7 +311,7 @@ impl Embedded {
                     measured: of,
                 }) => {
                     measured = of;
-                    let policy = config.policy.with_memory(Memory::new(memory));
+                    let policy = config.policy.with_weights(WeightStore::new(memory));
                     let config = DeviceConfig { policy, ..config };
                     let upstream = upstream.clone();
                     DeviceThread::start_with_weights(config, &clock, &timers, upstream, weights)

@@ -18,6 +18,7 @@ use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
@@ -52,6 +53,12 @@ impl LoadedPipeline {
     /// Folder of the file: paths in it are relative to this.
     pub fn base_dir(&self) -> PathBuf {
         self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
+    }
+
+    /// It is served by that.
+    pub fn served_by(&mut self, by: ServedBy) {
+        let pipeline = Pipeline::clone(&self.pipeline);
+        self.pipeline = Arc::new(pipeline.served_by(by));
     }
 
     /// The files that it is made of: its own, those of its models with what lies beside them, and those that options name.

@@ -23,9 +23,10 @@ use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::POLICY_DEFAULT;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
-use spillgate_worker::placed::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
-use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
+use spillgate_worker::placed::{PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
+use spillgate_worker::weights::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
+use spillgate_worker::weights::{Loader, LoaderFactory};
 use spillgate_worker_policy::actions::Actions;
 use spillgate_worker_policy::weights::fleet::Fleet;
 use spillgate_worker_policy::weights::placement::{

@@ -104,13 +104,13 @@ impl Placed {
         let (spec, schedule) = (&self.spec, self.schedule.clone());
         let execution = spec.execution.clone();
         let config = BrokerConfig::of(&spec.pipeline, spec.module, self.batch, execution, schedule);
-        let members = spec.members.as_ref();
-        let first_load = members.map_or(Duration::ZERO, |members| members.first_load());
-        let config = BrokerConfig {
-            first_load,
-            ..config
-        };
         (spec.worker, config)
+    }
+
+    /// Whether its module has a family of models.
+    pub(crate) fn has_family(&self) -> bool {
+        let module = &self.spec.pipeline.modules[self.spec.module.idx()];
+        module.family.is_some()
     }
 }
 

@@ -11,8 +11,8 @@ use spillgate_backend::Backend;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{MemberId, ModuleId, WeightsId, WorkerId};
 use spillgate_worker::executor::WorkerSpec;
-use spillgate_worker::placed::Loader;
-use spillgate_worker::placed::loader::{OperatorLoader, Source, WeightsSpec};
+use spillgate_worker::weights::Loader;
+use spillgate_worker::weights::loader::{OperatorLoader, Source, WeightsSpec};
 
 /// Loads without `SPILLGATE_LOADS`.
 const LOADS: usize = 10_000;

@@ -403,7 +403,7 @@ fn describe(host: &PipelineHost) -> pb::PipelineDescription {
         modules,
         outputs,
         drop_policy: pipeline.policy.dropper(),
-        dispatch_policy: pipeline.policy.dispatch().name().to_owned(),
+        dispatch_policy: pipeline.dispatch().name().to_owned(),
         in_flight_max: pipeline.limits.in_flight as u32,
         in_flight_per_stream_max: pipeline.limits.in_flight_per_stream as u32,
         frame_bytes_max: pipeline.limits.frame_bytes as u64,

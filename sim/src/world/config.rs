@@ -14,7 +14,7 @@ use super::cameras::SimCamera;
 use super::cluster::Bug;
 use super::fleets::SimFleet;
 use super::work::DynamicWork;
-use spillgate_worker_policy::weights::store::MemoryConfig;
+use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
 use crate::clients::ClientLoad;
 use crate::families::SimFamilies;
@@ -78,8 +78,8 @@ pub struct SimConfig {
     pub work: Option<DynamicWork>,
     /// The models of families that requests name; `None`: all name the first, and no model has to be read.
     pub families: Option<Arc<SimFamilies>>,
-    /// By device: its memory for weights, which give way to each other. Without one, what was read stays.
-    pub memory: Vec<MemoryConfig>,
+    /// By device: its memory for weights. Empty where devices read the models of families when they are asked for first, and keep them.
+    pub memory: Vec<WeightStoreConfig>,
     /// Devices for which a placement decides. They are in the process of the only gateway, and none of them dies.
     pub fleets: Vec<SimFleet>,
     /// Workers come and go with the load; without it, all serve all the time.

@@ -3,11 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use indexmap::IndexSet;
-use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{
-    BatchId, DeviceId, MemberId, ModuleId, RequestId, VariantId, WorkerId,
-};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
@@ -21,7 +17,7 @@ use spillgate_worker_policy::weights::fleet::FleetEvent;
 use crate::draw::normal;
 
 use super::agenda::Occurrence;
-use super::models::stretched;
+use super::memory::stretched;
 use super::noted::Kind;
 use super::{Disturbance, World};
 
@@ -29,10 +25,7 @@ pub(super) struct Running {
     batch: BatchId,
     worker: WorkerId,
     module: ModuleId,
-    /// When its model was there.
     started_at: Timestamp,
-    /// How long reading its model took, if it had to be read.
-    load: Option<Duration>,
     members: Vec<Member<()>>,
     is_sampled: bool,
 }
@@ -48,8 +41,6 @@ pub(super) struct EmulatedDevice {
     /// Bound, not started: it waits for the running batch, or for the hand-off.
     /// In order: behind one that waits for its hand-off there may be another.
     pub(super) bound: VecDeque<Batch<()>>,
-    /// The models of families that are in memory.
-    pub(super) models: IndexSet<(WorkerId, MemberId), FxBuildHasher>,
     /// Earliest wakeup in the agenda; later ones need none.
     pub(super) armed: Timestamp,
     /// Its clock less the world's, in nanoseconds.
@@ -82,7 +73,7 @@ impl World {
                 DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
                 DeviceCommand::Load(worker) => self.load(device, worker),
                 DeviceCommand::Read(weights, _) => self.read(device, weights),
-                DeviceCommand::Unload(worker) => self.forget_models(device, worker),
+                DeviceCommand::Unload(_) => {}
                 DeviceCommand::Tell { home, message, .. } => {
                     let gateway = Address::Gateway(home);
                     self.say(device, gateway, Message::Gateway(message))?;
@@ -133,8 +124,7 @@ impl World {
         self.checker
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
         self.tally.batch(ids.len());
-        let load = self.read_model(device, &batch);
-        let started_at = self.now + load.unwrap_or_default();
+        let started_at = self.now;
         let variant = batch.members.first().map(|m| m.request.variant);
         let took = self.execution((batch.module, variant.unwrap_or_default()), &ids);
         let took = self.slowed(device, took);
@@ -152,7 +142,6 @@ impl World {
             worker: batch.worker,
             module: batch.module,
             started_at,
-            load,
             is_sampled: batch.sampled.is_some(),
             members: batch.members,
         });
@@ -271,7 +260,6 @@ impl World {
             worker,
             module,
             started_at,
-            load,
             members,
             is_sampled,
         } = ended.expect("a batch that ends has started");
@@ -336,7 +324,6 @@ impl World {
         }
         let event = DeviceEvent::BatchEnded {
             batch,
-            load,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),
         };
@@ -403,7 +390,6 @@ impl World {
         d.is_down = true;
         d.policy = self.config.device_policy(id.idx(), &d.brokers);
         d.bound.clear();
-        d.models.clear();
         d.rerun_since = None;
         d.armed = Timestamp::MAX;
         if let Some(lost) = d.running.take() {
@@ -411,6 +397,5 @@ impl World {
             self.tally.wasted(used);
         }
         self.checker.device_lost(id);
-        self.load_defaults(id.idx());
     }
 }

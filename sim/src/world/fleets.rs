@@ -18,7 +18,7 @@ use spillgate_worker_policy::weights::placement::{Placement, PlacementConfig, Pl
 
 use super::World;
 use super::agenda::Occurrence;
-use super::models::stretched;
+use super::memory::stretched;
 use super::noted::Kind;
 use crate::placement::device::{Due, Hardware, Held, PlacedDevice};
 

@@ -1,17 +1,61 @@
-//! Devices with memory for some of their weights. Reading weights occupies a device's link, and none of its time.
+//! Devices whose weights are not all there from the start. Reading weights occupies a device's link, and none of its time.
+
+use std::time::Duration;
 
 use spillgate_pipeline::id::{WeightsId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Device, DeviceEvent};
-use spillgate_worker_policy::weights::store::Memory;
+use spillgate_worker_policy::weights::store::{
+    WeightStore, WeightStoreConfig, WeightsSize, WorkerWeights,
+};
 
 use super::agenda::Occurrence;
-use super::models::stretched;
 use super::noted::Kind;
 use super::{SimConfig, World};
 
 impl SimConfig {
+    /// Where devices have no memory and no placement is there, they read the models of families when these are asked for first, and keep them. The
+    /// default of a family is there from the start.
+    pub(super) fn remember_families(&mut self, n_devices: usize) {
+        let is_decided = !self.memory.is_empty() || !self.fleets.is_empty();
+        let Some(families) = self.families.as_ref().filter(|_| !is_decided) else {
+            return;
+        };
+        let mut memory = vec![(Vec::new(), Vec::new(), Vec::new()); n_devices];
+        let mut next = 0;
+        for (module, devices) in self.pipeline.modules.iter().zip(&self.workers) {
+            for device in devices {
+                let worker = WorkerId(next);
+                next += 1;
+                let Some(family) = &module.family else {
+                    continue;
+                };
+                let (sizes, workers, resident) = &mut memory[usize::from(*device)];
+                let first = sizes.len() as u32;
+                let size = |load: &Duration| WeightsSize {
+                    pages: 1,
+                    load: *load,
+                };
+                sizes.extend(families.loads[module.id.idx()].iter().map(size));
+                let of = WorkerWeights {
+                    weights: (first..sizes.len() as u32).map(WeightsId).collect(),
+                    by_variant: false,
+                };
+                workers.push((worker, of));
+                let default = family.default.map(|m| WeightsId(first + u32::from(m.0)));
+                resident.extend(default);
+            }
+        }
+        let config = |(sizes, workers, resident): (Vec<WeightsSize>, _, _)| WeightStoreConfig {
+            pages: u32::MAX,
+            weights: sizes.into(),
+            workers,
+            resident,
+        };
+        self.memory = memory.into_iter().map(config).collect();
+    }
+
     /// The policy of a device with these workers.
     pub(super) fn device_policy(
         &self,
@@ -20,7 +64,7 @@ impl SimConfig {
     ) -> Device<()> {
         let policy = Device::new(brokers.to_vec(), self.handoff);
         match self.memory.get(device) {
-            Some(memory) => policy.with_memory(Memory::new(memory.clone())),
+            Some(memory) => policy.with_weights(WeightStore::new(memory.clone())),
             None => policy,
         }
     }
@@ -53,5 +97,13 @@ impl World {
 
     pub(super) fn read_end(&mut self, device: usize) -> Result<(), Violation> {
         self.drive_device(device, DeviceEvent::ReadEnded(true))
+    }
+}
+
+/// A time by a factor; exactly itself by 1.
+pub(super) fn stretched(time: Duration, factor: f64) -> Duration {
+    match factor == 1.0 {
+        true => time,
+        false => time.mul_f64(factor),
     }
 }

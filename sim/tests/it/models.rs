@@ -6,6 +6,7 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
+use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -14,10 +15,8 @@ use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Report, Served, SimConfig, SimFleet, run, swarm};
 use spillgate_worker_policy::weights::fleet::FleetWorker;
-use spillgate_worker_policy::weights::placement::{
-    DeviceSpec, Model, PlacementConfig, PlacementName, Weights,
-};
-use spillgate_worker_policy::weights::store::{MemoryConfig, WeightsSize, WorkerWeights};
+use spillgate_worker_policy::weights::placement::{DeviceSpec, Model, PlacementConfig, Weights};
+use spillgate_worker_policy::weights::store::{WeightStoreConfig, WeightsSize, WorkerWeights};
 
 const MS: Duration = Duration::from_millis(1);
 const SLO: Duration = Duration::from_millis(100);
@@ -128,24 +127,24 @@ fn shared(mut config: SimConfig, pages: u32, resident: &[u16]) -> SimConfig {
         let workers: Vec<_> = workers.collect();
         let resident = resident.iter().map(|m| WeightsId(u32::from(*m)));
         let resident = resident.filter(|w| w.idx() < weights.len()).collect();
-        config.memory.push(MemoryConfig {
+        config.memory.push(WeightStoreConfig {
             pages,
             weights: weights.into(),
             workers,
             resident,
         });
     }
-    let mut pipeline = (*config.pipeline).clone();
-    pipeline.share_memory();
-    config.pipeline = Arc::new(pipeline);
+    let pipeline = (*config.pipeline).clone();
+    let by = ServedBy::one_process(Decider::Brokers);
+    config.pipeline = Arc::new(pipeline.served_by(by));
     config
 }
 
 /// The same with a placement for each module: of each, a model of one page on a device with that many pages, on which these models are
 /// from the start.
 fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u16]) -> SimConfig {
-    let mut pipeline = (*config.pipeline).clone();
-    pipeline.go_under_placement(name);
+    let pipeline = (*config.pipeline).clone();
+    let pipeline = pipeline.served_by(ServedBy::one_process(Decider::Placement(name)));
     let loads = config
         .families
         .as_ref()
@@ -239,11 +238,11 @@ fn the_first_batch_of_a_model_waits_for_its_load() {
 }
 
 #[test]
-fn without_a_placement_a_load_occupies_the_device() {
-    // Model 0 is there. While model 1 is read, from 50 to 110 ms, a request for model 0 waits for it and for its batch.
+fn without_a_placement_a_load_occupies_the_link_and_not_the_device() {
+    // While model 1 is read, from 200 to 260 ms, a request for model 0 is served.
     let report = done(named(2, MS * 60, &[(0, 0), (200, 1), (210, 0), (500, 0)]));
     assert_eq!(report.good, 4);
-    let latencies = [66.5, 66.5, 62.5, 6.5];
+    let latencies = [66.5, 66.5, 6.5, 6.5];
     let mean = latencies.iter().sum::<f64>() / 4.0;
     assert!(
         (report.latency_ms_mean - mean).abs() < 1e-6,
@@ -409,8 +408,11 @@ fn a_family_of_one_default_model_is_a_plain_module() {
     let (one, plain) = (done(one), done(plain));
     assert_eq!(loads(&one), 0);
     assert_eq!(
+        // A gateway hears of each worker's default that it is there.
         Report {
             models: None,
+            messages_per_request: plain.messages_per_request,
+            bytes_per_request: plain.bytes_per_request,
             ..one
         },
         plain

@@ -34,8 +34,6 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
         pulls: false,
         is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

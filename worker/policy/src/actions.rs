@@ -54,8 +54,6 @@ struct Load {
 #[derive(Debug)]
 pub struct Actions {
     pages: Pages,
-    /// Pages that weights take, by id.
-    needs: Vec<u32>,
     infers: BTreeMap<(Timestamp, u64), Infer>,
     received: u64,
     executing: Option<ActionId>,
@@ -66,15 +64,8 @@ pub struct Actions {
 impl Actions {
     /// A device with that cache. `needs` has the pages of all weights, by id; `resident` are those that are there from the start.
     pub fn new(cache: u32, needs: Vec<u32>, resident: &[WeightsId]) -> Self {
-        let mut pages = Pages::new(cache);
-        for &weights in resident {
-            if pages.take(weights, needs[weights.idx()]) {
-                pages.ready(weights);
-            }
-        }
         Actions {
-            pages,
-            needs,
+            pages: Pages::new(cache, needs).with(resident),
             infers: BTreeMap::new(),
             received: 0,
             executing: None,
@@ -95,7 +86,7 @@ impl Actions {
         } = action;
         match work {
             Work::Load(weights) => {
-                if self.pages.take(weights, self.needs[weights.idx()]) {
+                if self.pages.take(weights) {
                     self.loads.push_back(Load {
                         id,
                         weights,

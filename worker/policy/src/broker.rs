@@ -19,7 +19,6 @@ mod core;
 mod decoding;
 mod formation;
 mod late;
-mod loaded;
 mod mixed;
 mod scheduled;
 #[cfg(test)]
@@ -27,7 +26,7 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId, VariantId};
+use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, VariantId};
 use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::queue::Waiting;
@@ -80,10 +79,8 @@ pub struct Formed<T> {
     pub members: Vec<Member<T>>,
     /// Size for which its time is expected, at least the number of members.
     pub size: usize,
-    /// How long it is expected to take, but for its load.
+    /// How long it is expected to take.
     pub execution: Duration,
-    /// How long it is expected to wait for the load of its model.
-    pub load: Duration,
     /// The expected times of its members alone, where a scheduler formed it.
     pub lengths: Lengths,
 }
@@ -94,7 +91,6 @@ impl<T> Default for Formed<T> {
             members: Vec::new(),
             size: 0,
             execution: Duration::ZERO,
-            load: Duration::ZERO,
             lengths: Lengths::default(),
         }
     }
@@ -190,7 +186,6 @@ impl<T> Broker<T> {
                 several => self.execution(variant, several.len().max(1)),
             },
             size: members.len(),
-            load: self.core.load_of_batch(&members),
             lengths: Lengths::default(),
             members,
         }
@@ -254,21 +249,6 @@ impl<T> Broker<T> {
                 .core
                 .executed(now, (variant, size), expected.0, alone, took),
         }
-    }
-
-    /// Takes in that a batch of that member of its family ran, after a load that took so long if there was one.
-    pub fn ran(&mut self, now: Timestamp, member: MemberId, load: Option<Duration>) {
-        self.core.loaded.ran(now, member, load);
-    }
-
-    /// Weights give way to each other on its device: requests come to batches when theirs are there.
-    pub(crate) fn share_memory(&mut self) {
-        self.core.shares_memory = true;
-    }
-
-    /// Its worker gave back what it held.
-    pub fn unloaded(&mut self) {
-        self.core.loaded.unloaded();
     }
 
     /// Takes in how long a request ran alone: batch schedulers learn from it.
@@ -394,11 +374,6 @@ impl<T> Broker<T> {
         left
     }
 
-    /// Whether its module has a family of models.
-    pub fn has_family(&self) -> bool {
-        self.core.config.is_family
-    }
-
     /// Whether it asks gateways for requests.
     pub fn pulls(&self) -> bool {
         self.core.config.pulls
@@ -447,9 +422,7 @@ impl<T> Broker<T> {
             Formation::Ahead(ahead) => ahead.take_all(),
             Formation::Late(late) => late.form(&mut self.core, now, starts_at, out),
             Formation::Scheduled(scheduled) => {
-                let formed = scheduled.form(&mut self.core, now, starts_at, out);
-                let load = self.core.load_of_batch(&formed.members);
-                return Formed { load, ..formed };
+                return scheduled.form(&mut self.core, now, starts_at, out);
             }
         };
         let execution = match members.as_slice() {
@@ -462,7 +435,6 @@ impl<T> Broker<T> {
         Formed {
             execution,
             size: members.len(),
-            load: self.core.load_of_batch(&members),
             lengths: Lengths::default(),
             members,
         }

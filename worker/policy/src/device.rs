@@ -13,8 +13,8 @@
 //! Requests without an SLO run when nothing else waits at any of its workers. Their batch is bound when the device is free, never
 //! behind a running one, so that what arrives meanwhile goes before it. Reruns go before them.
 //!
-//! Workers are loaded between two batches, and unloaded once they have no request here. Where memory is bounded, weights are read beside the
-//! batches, and requests for them wait apart meanwhile.
+//! Workers are loaded between two batches, and unloaded once they have no request here. Where not all weights are there from the
+//! start, they are read beside the batches, and requests for them wait apart meanwhile.
 //!
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
@@ -40,7 +40,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
 use crate::profiler::{Kept, Profiler};
-use crate::weights::store::{Memory, MemoryAccount};
+use crate::weights::store::WeightStore;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;
@@ -71,10 +71,8 @@ pub struct Device<T> {
     closed: Option<DropReason>,
     next_batch: u64,
     profiler: Profiler<T>,
-    /// Where weights give way to each other.
-    memory: Option<Memory>,
-    /// Where none gives way and a module has a family.
-    kept: Option<MemoryAccount>,
+    /// Where not all weights are there from the start.
+    memory: Option<WeightStore>,
     errors: PredictionErrors,
     rejected: Vec<Rejected<T>>,
 }
@@ -87,9 +85,7 @@ impl<T> Device<T> {
             .into_iter()
             .map(|(id, config)| (id, Broker::new(config)));
         let workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher> = workers.collect();
-        let has_family = workers.values().any(Broker::has_family);
         Device {
-            kept: has_family.then(MemoryAccount::default),
             pulls: workers.values().any(Broker::pulls),
             workers,
             homes: Vec::new(),
@@ -158,9 +154,8 @@ impl<T> Device<T> {
             DeviceEvent::BatchEnded {
                 batch,
                 took,
-                load,
                 sampled,
-            } => self.ended(now, batch, (took, load), sampled),
+            } => self.ended(now, batch, took, sampled),
             DeviceEvent::ReadEnded(is_there) => self.read_ended(now, is_there, out),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
             // Nothing new is served any more.
@@ -345,30 +340,17 @@ impl<T> Device<T> {
         let ended = self.running.take();
         let ended = ended.filter(|r| r.id == batch);
         if let Some(mut next) = self.bound.take() {
-            next.expected_end = now + next.load + next.execution;
+            next.expected_end = now + next.execution;
             self.running = Some(next);
         }
         ended.expect("only what runs can end")
     }
 
-    fn ended(
-        &mut self,
-        now: Timestamp,
-        batch: BatchId,
-        (took, load): (Duration, Option<Duration>),
-        sampled: Option<T>,
-    ) {
+    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration, sampled: Option<T>) {
         let ended = self.leave(now, batch);
         debug_assert!(!ended.is_rerun(), "a rerun ends as one");
         self.errors.record(&ended.record(now, took));
-        if let Some(load) = load {
-            self.errors.record(&ended.record_load(now, load));
-        }
-        if let Some(kept) = &mut self.kept {
-            kept.ran(ended.size(), load.is_some());
-        }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.ran(now, ended.model.member, load);
             let expected = (ended.execution, ended.lengths);
             let of = (ended.model.variant, ended.size());
             broker.executed(now, of, expected, ended.request.as_ref(), took);
@@ -437,9 +419,6 @@ impl<T> Device<T> {
             waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
         }) {
             self.profiler.forget(worker);
-            if let Some(broker) = self.workers.get_mut(&worker) {
-                broker.unloaded();
-            }
             out.push(DeviceCommand::Unload(worker));
         }
     }
@@ -488,7 +467,6 @@ impl<T> Device<T> {
             members,
             size,
             execution,
-            load,
             lengths,
         } = formed;
         let id = self.next_id();
@@ -516,10 +494,9 @@ impl<T> Device<T> {
                 .map(|m| m.request.model())
                 .unwrap_or_default(),
             execution,
-            load,
             lengths,
-            told_end: starts_at + load + execution,
-            expected_end: starts_at + load + execution,
+            told_end: starts_at + execution,
+            expected_end: starts_at + execution,
         };
         // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
         let told = if broker.pulls() {
@@ -547,7 +524,6 @@ impl<T> Device<T> {
             module,
             started_at: starts_at,
             expected_end: bound.expected_end,
-            load,
             read,
             members,
             sampled,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use indexmap::IndexMap;
-use indexmap::map::Entry;
 use nix::time::{ClockId, clock_gettime};
 use spillgate_backend::account::Lease;
 use spillgate_backend::clock::{Clock, use_exact_timers};
@@ -37,21 +36,12 @@ const DECODING_LEAST: Duration = Duration::from_millis(50);
 
 /// Runs batches on one device.
 pub trait Executor {
-    /// Reads that model of the worker, unless it is in memory. True: it was read now. One of a module without
-    /// a family is loaded with its worker, all variants together.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    fn ready(&mut self, _worker: WorkerId, _model: ModelChoice) -> Result<bool, OperatorError> {
-        Ok(false)
-    }
-
     /// Runs one batch of a worker's module, with that model of it. One result a job, in order; an
     /// error is a sentence for the client whose request failed.
-    /// A worker or member that is not loaded is loaded first.
+    /// A worker that is not loaded is loaded first.
     fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran>;
 
-    /// Makes ready what the worker needs to run: its model in memory, or the default of its family. Does nothing if it is.
+    /// Makes ready what the worker needs to run: its model in memory. Does nothing if it is.
     ///
     /// # Errors
     /// When a model or another file is missing or does not fit.
@@ -85,7 +75,7 @@ pub struct WorkerSpec {
 /// Makes the backend of a device on the device's own thread.
 pub type BackendFactory = Box<dyn FnOnce() -> Result<Box<dyn Backend>, BackendError> + Send>;
 
-/// Runs the operators of the module library on a backend.
+/// Runs the operators of the module library on a backend, of modules without a family.
 pub struct OperatorExecutor {
     backend: Box<dyn Backend>,
     library: Arc<Library>,
@@ -95,8 +85,8 @@ pub struct OperatorExecutor {
 
 struct OperatorWorker {
     spec: WorkerSpec,
-    /// Those that are loaded, by member; one, of member 0, where the module has no family.
-    operators: IndexMap<MemberId, Box<dyn Operator>>,
+    /// If it is loaded.
+    operator: Option<Box<dyn Operator>>,
 }
 
 impl OperatorExecutor {
@@ -110,8 +100,8 @@ impl OperatorExecutor {
         specs: &[WorkerSpec],
     ) -> Result<Self, OperatorError> {
         let of = |spec: &WorkerSpec| {
-            let (spec, operators) = (spec.clone(), IndexMap::default());
-            (spec.worker, OperatorWorker { spec, operators })
+            let (spec, operator) = (spec.clone(), None);
+            (spec.worker, OperatorWorker { spec, operator })
         };
         let mut executor = OperatorExecutor {
             backend: backend()?,
@@ -125,27 +115,26 @@ impl OperatorExecutor {
         Ok(executor)
     }
 
-    /// The operator of a worker for a member, which is loaded unless it is.
+    /// The operator of a worker, which is loaded unless it is.
     fn operator(
         &mut self,
         worker: WorkerId,
-        member: MemberId,
     ) -> Result<(&WorkerSpec, &mut dyn Operator), OperatorError> {
         let known = self.workers.get_mut(&worker);
-        let OperatorWorker { spec, operators } =
+        let OperatorWorker { spec, operator } =
             known.expect("batches are for this device's workers");
-        let operator = match operators.entry(member) {
-            Entry::Occupied(loaded) => loaded.into_mut(),
-            Entry::Vacant(place) => {
-                may_load(spec, member)?;
+        let operator = match operator {
+            Some(loaded) => loaded,
+            None => {
                 let (library, backend) = (&self.library, &mut *self.backend);
-                place.insert(match spec.from_start {
+                let alone = MemberId::default();
+                operator.insert(match spec.from_start {
                     true => {
-                        let mut operator = build_operator(spec, member, library, backend)?;
+                        let mut operator = build_operator(spec, alone, library, backend)?;
                         warm_up(spec, &mut *operator, backend.first_runs());
                         operator
                     }
-                    false => serving_operator(spec, member, library, backend)?,
+                    false => serving_operator(spec, alone, library, backend)?,
                 })
             }
         };
@@ -154,18 +143,9 @@ impl OperatorExecutor {
 }
 
 impl Executor for OperatorExecutor {
-    fn ready(&mut self, worker: WorkerId, model: ModelChoice) -> Result<bool, OperatorError> {
-        let member = model.member;
-        let is_loaded = |of: &OperatorWorker| of.operators.contains_key(&member);
-        if self.workers.get(&worker).is_some_and(is_loaded) {
-            return Ok(false);
-        }
-        self.operator(worker, member).map(|_| true)
-    }
-
     fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let (spec, operator) = match self.operator(worker, model.member) {
+        let (spec, operator) = match self.operator(worker) {
             Ok(found) => found,
             Err(error) => {
                 let failed = |_| Err(Failure::Module(error.to_string()));
@@ -185,24 +165,11 @@ impl Executor for OperatorExecutor {
     }
 
     fn load(&mut self, worker: WorkerId) -> Result<(), OperatorError> {
-        let spec = &self.workers[&worker].spec;
-        let module = &spec.pipeline.modules[spec.module.idx()];
-        match &module.family {
-            None => self.operator(worker, MemberId::default()).map(|_| ()),
-            // The others of the family serve without it.
-            Some(family) => {
-                if let Some(default) = family.default
-                    && let Err(error) = self.operator(worker, default)
-                {
-                    tracing::warn!(%error, "the default of a family cannot be loaded");
-                }
-                Ok(())
-            }
-        }
+        self.operator(worker).map(|_| ())
     }
 
     fn unload(&mut self, worker: WorkerId) {
-        self.workers[&worker].operators.clear();
+        self.workers[&worker].operator = None;
     }
 }
 

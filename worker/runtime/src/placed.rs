@@ -8,7 +8,6 @@
 //! A panic while a batch runs fails that batch. The model serves on: operators keep nothing from batch to batch.
 
 mod handle;
-pub mod loader;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -19,9 +18,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::Copier;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_backend::operator::{Operator, OperatorError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::{Action, Done, Member};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, WeightsId, WorkerId};
@@ -36,28 +33,6 @@ pub type DeviceAction = Action<Member<Arc<Job>>>;
 
 /// The pipeline and module of each worker.
 pub type WorkerModules = Arc<IndexMap<WorkerId, (Arc<Pipeline>, ModuleId), FxBuildHasher>>;
-
-/// Reads weights into memory. It is built on the thread of the device that loads, and stays there.
-pub trait Loader {
-    /// Makes the models ready to run that run with weights: these are read, and each model has run. While the device serves, requests wait
-    /// for it, so larger batches do not run.
-    ///
-    /// # Errors
-    /// When a file is missing or does not fit.
-    fn load(
-        &mut self,
-        weights: WeightsId,
-        is_serving: bool,
-    ) -> Result<Box<dyn Operator>, OperatorError>;
-
-    /// What copies inputs to the device while it executes; `None` where models read the host's memory.
-    fn copier(&self) -> Option<Arc<dyn Copier>> {
-        None
-    }
-}
-
-/// Makes the loader of a device on the device's own thread.
-pub type LoaderFactory = Box<dyn FnOnce() -> Result<Box<dyn Loader>, OperatorError> + Send>;
 
 /// A batch that ran, with one result a member.
 pub struct RanBatch {

@@ -11,7 +11,7 @@ use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
-use spillgate_pipeline::id::{DeviceId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{ModelChoice, Request};
@@ -33,8 +33,6 @@ enum Seen {
     Load,
     Unload,
     Run(usize),
-    /// A batch waited for its model.
-    Waited,
     Reran,
     Loaded(bool),
     Down(String),
@@ -46,24 +44,9 @@ struct Recorder {
     seen: Sender<Seen>,
     fails: bool,
     load_takes: Duration,
-    /// Members that it has; `None`: its module has no family.
-    members: Option<Vec<MemberId>>,
 }
 
 impl Executor for Recorder {
-    fn ready(&mut self, _: WorkerId, model: ModelChoice) -> Result<bool, OperatorError> {
-        let Some(members) = &mut self.members else {
-            return Ok(false);
-        };
-        let member = model.member;
-        let is_new = !members.contains(&member);
-        if is_new {
-            self.clock.occupy(self.clock.now(), self.load_takes);
-            members.push(member);
-        }
-        Ok(is_new)
-    }
-
     fn execute(&mut self, _: WorkerId, _: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         self.clock.occupy(self.clock.now(), RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
@@ -97,12 +80,7 @@ impl Upstream for Reports {
 
     fn finished(&self, finished: Finished) {
         assert!(!self.is_wrong, "told to");
-        if let Some(load) = finished.load {
-            assert!(load.to.since(load.from) == 4 * RUN, "{load:?}");
-            let Finished { batch, .. } = finished;
-            assert_eq!(batch.started_at, load.to, "a batch starts behind its load");
-            self.seen.lock().send(Seen::Waited).unwrap();
-        }
+        assert_eq!(finished.load, None);
     }
 
     fn reran(&self, worker: WorkerId, took: Duration) {
@@ -139,7 +117,6 @@ struct Start {
     schedule: Option<SchedulerConfig>,
     load_takes: Duration,
     is_wrong: bool,
-    is_family: bool,
 }
 
 fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerThread) {
@@ -148,7 +125,6 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerTh
         schedule,
         load_takes,
         is_wrong,
-        is_family,
     } = start;
     let (seen, events) = channel();
     let broker = BrokerConfig {
@@ -158,10 +134,8 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerTh
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }].into(),
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
-        is_family,
+        is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule,
@@ -184,7 +158,6 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerTh
         seen,
         fails,
         load_takes,
-        members: is_family.then(Vec::new),
     };
     let executor =
         Box::new(
@@ -341,20 +314,4 @@ fn a_device_that_panics_takes_its_workers_down() {
     let down = "the device panicked: told to".to_owned();
     assert_eq!(take(&events, &clock, 2), [Seen::Run(1), Seen::Down(down)]);
     assert!(device.stop(Duration::from_secs(5)));
-}
-
-#[test]
-fn the_first_batch_of_a_model_waits_for_it_and_that_is_no_part_of_its_time() {
-    let (device, events, clock, _timers) = start_with(Start {
-        is_family: true,
-        load_takes: 4 * RUN,
-        ..Start::default()
-    });
-    let handle = device.handle();
-    send(&handle, &clock, 0);
-    assert_eq!(take(&events, &clock, 2), [Seen::Run(1), Seen::Waited]);
-    send(&handle, &clock, 1);
-    assert_eq!(take(&events, &clock, 1), [Seen::Run(1)]);
-    assert!(device.stop(Duration::from_secs(5)));
-    assert!(events.try_recv().is_err(), "it waits once");
 }

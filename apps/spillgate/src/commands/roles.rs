@@ -281,7 +281,7 @@ fn begin(
     let pipelines = std::slice::from_ref(&args.pipeline);
     let held = start::Held {
         clients: args.memory,
-        placed: false,
+        decider: None,
     };
     let models = args.models.config();
     let loaded = start::load(pipelines, models, Some(file), admin.as_ref(), Some(held))?;

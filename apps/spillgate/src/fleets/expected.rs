@@ -11,7 +11,7 @@ use spillgate_pipeline::id::{ModuleId, VariantId, WeightsId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
 use spillgate_worker::confinement;
 use spillgate_worker::executor::EXAMPLE_OBJECTS;
-use spillgate_worker::placed::loader::{Source, WeightsSpec};
+use spillgate_worker::weights::loader::{Source, WeightsSpec};
 
 use super::{FleetPlan, PlannedModel};
 use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, run_examples, timed_load};
@@ -69,7 +69,7 @@ impl FleetPlan {
     /// How long each model is expected to take, by the profiles, with loads of that time.
     pub(super) fn profiled(&self, load: impl Fn(u64, Option<Duration>) -> Duration) -> Expected {
         let loads = self.weights.iter().zip(&self.bytes);
-        let loads = loads.map(|(spec, &bytes)| load(bytes, spec.first().worker.load));
+        let loads = loads.map(|(spec, &bytes)| load(bytes, spec.first().known_load()));
         let run = |of: &PlannedModel| {
             let worker = &self.weights[of.weights.idx()].first().worker;
             let times = worker.execution.of_variant(VariantId(of.variant as u16));
@@ -85,14 +85,18 @@ impl FleetPlan {
         }
     }
 
+    /// The same, with loads that are guessed where nothing is known of them.
+    pub(super) fn unmeasured(&self) -> Expected {
+        self.profiled(|bytes, known| known.unwrap_or_else(|| guessed_load(bytes)))
+    }
+
     /// How long each model is expected to take, by its architecture. The weights of one of each are measured; emulated devices go by
     /// profiles. The default of a family that cannot be loaded is not loaded from the start, as the others of the family serve without it.
     pub(super) fn expected(
         &mut self,
         library: &Arc<Library>,
     ) -> Result<(Expected, Vec<MeasuredStatus>), OperatorError> {
-        let mut expected =
-            self.profiled(|bytes, known| known.unwrap_or_else(|| guessed_load(bytes)));
+        let mut expected = self.unmeasured();
         if self.kind == "emulated" {
             return Ok((expected, Vec::new()));
         }

@@ -16,7 +16,7 @@ use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::profile::device_kind;
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker::listed::ListedFile;
-use spillgate_worker::placed::loader::{Source, WeightsSpec};
+use spillgate_worker::weights::loader::{Source, WeightsSpec};
 use spillgate_worker_policy::weights::fleet::FleetWorker;
 
 use super::contents::{ContentId, Contents};
@@ -227,8 +227,12 @@ impl FleetPlan {
             return models.clone();
         }
         let weights = WeightsId(self.weights.len() as u32);
-        let about = path.and_then(|path| std::fs::metadata(path).ok());
-        self.bytes.push(about.map_or(0, |of| of.len()));
+        let about = path.as_ref().and_then(|path| std::fs::metadata(path).ok());
+        // A file takes at least a page.
+        self.bytes.push(match &path {
+            None => 0,
+            Some(_) => about.map_or(1, |of| of.len().max(1)),
+        });
         let module = source.module();
         let variants = match chooses_variants(spec) {
             true => 0..module.variants.len(),

@@ -1,5 +1,5 @@
-//! Devices whose weights give way to each other while their brokers form the batches (`placement: brokers`). They have the same weights
-//! as under a placement: those of equal files are one.
+//! Devices whose weights are not all there from the start while their brokers form the batches: those with families of models, and those whose
+//! weights give way to each other (`placement: brokers`). They have the same weights as under a placement: those of equal files are one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, WeightsId, WorkerId};
 use spillgate_worker::device::{WeightsConfig, WeightsWorker};
-use spillgate_worker::placed::loader::WeightsSpec;
+use spillgate_worker::weights::loader::WeightsSpec;
 use spillgate_worker_policy::weights::fleet::FleetWorker;
-use spillgate_worker_policy::weights::store::{MemoryConfig, WeightsSize, WorkerWeights};
+use spillgate_worker_policy::weights::store::{WeightStoreConfig, WeightsSize, WorkerWeights};
 
 use super::{Around, FleetPlan, Placing, loader};
 use crate::embedded::StartError;
@@ -20,7 +20,7 @@ use crate::status::MeasuredStatus;
 /// A device of that kind, to be started.
 pub(crate) struct SharedDevice {
     /// Of its policy.
-    pub(crate) memory: MemoryConfig,
+    pub(crate) memory: WeightStoreConfig,
     /// Of its threads.
     pub(crate) weights: WeightsConfig,
     /// What its models take, as measured.
@@ -34,8 +34,10 @@ impl FleetPlan {
         placing: &Placing,
         (id, name): &(DeviceId, String),
         loads: &[Duration],
-    ) -> MemoryConfig {
-        let pages = placing.pages(name);
+    ) -> WeightStoreConfig {
+        let pages = placing
+            .memory_of(name)
+            .map_or(u32::MAX, |_| placing.pages(name));
         let size = |(i, load): (u32, &Duration)| WeightsSize {
             pages: self.pages(WeightsId(i)),
             load: *load,
@@ -49,7 +51,7 @@ impl FleetPlan {
             };
             (of.worker, weights)
         };
-        MemoryConfig {
+        WeightStoreConfig {
             pages,
             weights: (0..).zip(loads).map(size).collect(),
             workers: self.workers_of(*id).map(worker).collect(),
@@ -96,7 +98,11 @@ impl FleetPlan {
         } = around;
         let first = self.devices.first().map(|(_, name)| name.clone());
         loading(first.as_deref().unwrap_or_default());
-        let expected = self.expected(library);
+        // Where none gives way, how long they take decides little: it is learnt while they serve.
+        let expected = match placing.memory.is_empty() {
+            true => Ok((self.unmeasured(), Vec::new())),
+            false => self.expected(library),
+        };
         let (expected, measured) = expected.map_err(|cause| StartError::Device {
             device: first.unwrap_or_default(),
             cause,
@@ -128,6 +134,7 @@ impl FleetPlan {
                 too_large: self.larger_than(memory.pages),
                 loader: loader((&self.kind, name.clone()), clock, library, &weights, loads),
                 resident: memory.resident.clone(),
+                needed: self.needed().collect(),
                 models: models.clone(),
                 workers,
             };

@@ -10,7 +10,7 @@ use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::PlacementName;
 use spillgate_sim::SimFleet;
-use spillgate_worker_policy::weights::store::MemoryConfig;
+use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
 use super::{FleetPlan, Placing, guessed_load, plan};
 use crate::embedded::{Deployment, StartError};
@@ -45,9 +45,8 @@ pub fn simulated(
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<SimFleet>, StartError> {
-    let deployment = deployment.under_placement(name, false);
     let mut fleets = Vec::new();
-    for plan in plans(&deployment, placing, weights, library)? {
+    for plan in plans(deployment, placing, weights, library)? {
         let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
         fleets.push(SimFleet {
             name,
@@ -68,7 +67,7 @@ pub fn memory(
     placing: &Placing,
     weights: &Weights,
     library: &Library,
-) -> Result<Vec<MemoryConfig>, StartError> {
+) -> Result<Vec<WeightStoreConfig>, StartError> {
     let mut memory = Vec::new();
     for plan in plans(deployment, placing, weights, library)? {
         let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));

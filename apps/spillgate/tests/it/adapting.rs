@@ -1,6 +1,7 @@
 //! Streams whose clients adapt, over real sockets: what they are told, what is believed of what they say, and that those which lie, or
 //! take no part, harm nobody else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Sender, TestServer, frame, on_cpu, open_stream};
@@ -8,7 +9,9 @@ use indexmap::IndexMap;
 use spillgate::fleets::Placing;
 use spillgate_client::encode::{Encoding, encode};
 use spillgate_client::source::{Content, SILENT, SourceSpec};
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Reply;
@@ -498,8 +501,11 @@ async fn loads(detector: &str, pages: u64) -> u64 {
         memory: IndexMap::from([("cpu:0".to_owned(), pages * PAGE_BYTES)]),
         ..Placing::default()
     };
-    let deployments = vec![on_cpu(detector)];
-    let server = TestServer::with(deployments, spillgate_modules::library(), |config| {
+    let mut deployment = on_cpu(detector);
+    let pipeline = Pipeline::clone(&deployment.pipeline);
+    let by = ServedBy::one_process(placing.decider);
+    deployment.pipeline = Arc::new(pipeline.served_by(by));
+    let server = TestServer::with(vec![deployment], spillgate_modules::library(), |config| {
         config.placing = Some(placing);
     });
     let server = server.await;

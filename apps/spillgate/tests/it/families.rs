@@ -363,8 +363,9 @@ fn loads_and_the_requests_that_waited_for_them_are_counted() {
 #[test]
 fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
     let folder = Folder::new("changed", "default_model: a");
-    for member in ["a", "b", "c", "d"] {
-        folder.member(member, &model("", 1));
+    // Names of equal files would be one model.
+    for (member, n) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
+        folder.member(member, &model("", n));
     }
     let served = folder.serve();
     served.line_with("can be served");

@@ -22,7 +22,7 @@ use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_pipeline::invariants::Invariant;
-use spillgate_pipeline::placement::Decider;
+use spillgate_pipeline::placement::{Decider, ServedBy};
 use spillgate_pipeline::policy::PlanName;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_pipeline::request::Outcome;
@@ -60,7 +60,7 @@ modules:
 outputs: { payload: $work.payload }
 ";
 
-fn deployment() -> Deployment {
+fn deployment(decider: Decider) -> Deployment {
     let base_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("placed");
     std::fs::create_dir_all(&base_dir).unwrap();
     let catalog = spillgate_modules::library().catalog();
@@ -88,7 +88,7 @@ fn deployment() -> Deployment {
     };
     profiles.insert("emulated", "work", "-", profile);
     Deployment {
-        pipeline: Arc::new(pipeline),
+        pipeline: Arc::new(pipeline.served_by(ServedBy::one_process(decider))),
         base_dir,
         profiles,
         families: Default::default(),
@@ -168,18 +168,16 @@ fn by_simulator(
         bytes: vec![None; 2],
         link: None,
     };
-    let mut pipeline = (*deployment.pipeline).clone();
+    let pipeline = (*deployment.pipeline).clone();
     let mut plan = pipeline.policy.recipe().plan;
     let (mut fleets, mut memory) = (Vec::new(), Vec::new());
     let library = spillgate_modules::library();
     match placing.decider {
         Decider::Placement(name) => {
             fleets = simulated(deployment, (name, placing), &weights, &library).unwrap();
-            pipeline.go_under_placement(name);
             plan = PlanName::Reference;
         }
         Decider::Brokers => {
-            pipeline.share_memory();
             memory = fleets::memory(deployment, placing, &weights, &library).unwrap();
         }
     }
@@ -221,8 +219,9 @@ fn a_server_whose_models_share_memory_does_what_the_simulator_says() {
         for seed in 0..3 {
             let times = arrivals(Arrivals::Poisson, RATE, Duration::from_secs(SECONDS), seed);
             let zipf = Zipf::new(MODELS, 0.9, seed, ModuleId(1));
-            let (expected, n_loads) = by_simulator(&deployment(), &placing, &times, &zipf, seed);
-            let live = served(deployment(), &placing, &times, &zipf);
+            let (expected, n_loads) =
+                by_simulator(&deployment(decider), &placing, &times, &zipf, seed);
+            let live = served(deployment(decider), &placing, &times, &zipf);
             let name = decider.name();
             println!(
                 "{name}: in time {live:.3}, by the simulator {expected:.3}, with {n_loads} loads"

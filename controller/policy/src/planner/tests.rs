@@ -1,5 +1,5 @@
 use spillgate_pipeline::id::WorkerId;
-use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
@@ -187,8 +187,9 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
 /// Under a placement a batch may have requests of several workers, each of which reports its own.
 #[test]
 fn a_batch_took_as_long_as_all_its_requests_take() {
-    let mut pipeline = noop_pipeline(span(400), &[&[0], &[1]], &[]);
-    pipeline.go_under_placement(PlacementName::Spillgate);
+    let pipeline = noop_pipeline(span(400), &[&[0], &[1]], &[]);
+    let by = ServedBy::one_process(Decider::Placement(PlacementName::Spillgate));
+    let pipeline = pipeline.served_by(by);
     let execution = vec![
         vec![],
         (1..=8).map(|n| span(10 * n)).collect(),

@@ -3,6 +3,7 @@
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::placement::{Decider, ServedBy};
 use spillgate_pipeline::policy::{Adapt, AdaptName};
 
 use crate::compile::catalog;
@@ -84,10 +85,10 @@ fn variants_with_accuracies_are_chosen_by_ours_unless_something_else_is_named() 
 #[test]
 fn requests_of_an_adapted_module_are_pulled_unless_something_else_is_named() {
     let of = |policy| {
-        let mut pipeline = compiled(&RATED, policy);
+        let pipeline = compiled(&RATED, policy);
         let pulls = [1, 0].map(|m| pipeline.is_pulled(ModuleId(m)));
         let names = pipeline.dispatch_names();
-        pipeline.share_memory();
+        let pipeline = pipeline.served_by(ServedBy::one_process(Decider::Brokers));
         (pulls, names, pipeline.is_pulled(ModuleId(1)))
     };
     let pulled = "earliest-start, pull at detect".to_owned();

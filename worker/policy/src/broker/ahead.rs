@@ -120,13 +120,7 @@ impl<T> Ahead<T> {
                 BudgetOrder::HighestFirst => core.queue.pop_last(),
             };
             let Some(next) = next else { break };
-            let is_alone = core.queue.is_empty() && self.members.is_empty();
-            let load = core.load_counted(next.request.member, is_alone);
-            let kept = keep(core, &next.request, now, free_at + load);
-            if kept.is_err() && keep(core, &next.request, now, free_at).is_ok() {
-                core.loaded.gave_up();
-            }
-            let (reason, estimate) = match kept {
+            let (reason, estimate) = match keep(core, &next.request, now, free_at) {
                 Ok(()) if core.may_run(now, &next.request) => {
                     self.members.push(Member::bound(next, now));
                     continue;

@@ -1,9 +1,10 @@
-//! Requests whose weights are not in memory, where weights give way to each other ([`crate::weights::store`]). They wait apart from all others, so
-//! that batches are formed of requests that can run, and go to their place among these when their weights are there.
+//! Requests whose weights are not in memory ([`crate::weights::store`]). They wait apart from all others, so that batches are formed of
+//! requests that can run, and go to their place among these when their weights are there.
 //!
 //! Where the drop policy or scheduler predicts, a request is given up once it would be late even if its weights were read next: the
-//! estimate counts its load. One of [`TRIED_ONE_IN`] waits on all the same, until its deadline. Without that, weights whose load exceeds
-//! the SLO would never be read, and a load that took far too long once would decide for good.
+//! estimate counts its load. One waits on all the same, until its deadline, where reading its weights costs nobody anything
+//! ([`WeightStore::reads_free`]), else one of [`TRIED_ONE_IN`]. Without that, weights whose load exceeds the SLO would never be read, and a load
+//! that took far too long once would decide for good.
 
 use std::time::Duration;
 
@@ -16,9 +17,11 @@ use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
-use super::loaded::TRIED_ONE_IN;
 use super::{Broker, Rejected};
-use crate::weights::store::Wanted;
+use crate::weights::store::{Wanted, WeightStore};
+
+/// Of so many requests in a row that their load makes late, one waits all the same.
+const TRIED_ONE_IN: u32 = 8;
 
 /// The requests of a broker that wait for weights.
 pub(super) struct Cold<T> {
@@ -219,7 +222,7 @@ impl<T> Broker<T> {
     pub(crate) fn expire_cold(
         &mut self,
         now: Timestamp,
-        there_at: impl Fn(WeightsId) -> Timestamp,
+        memory: &WeightStore,
         out: &mut Vec<Rejected<T>>,
     ) {
         if self.cold.looks_at > now || self.cold.is_empty() {
@@ -232,7 +235,11 @@ impl<T> Broker<T> {
         cold.spared = spared;
         for (&weights, queue) in &cold.by_weights {
             // How long from when it is decided that they are read.
-            let wait = there_at(weights).since(now);
+            let wait = memory.there_at(now, weights).since(now);
+            let tried_one_in = match memory.reads_free() {
+                true => 1,
+                false => TRIED_ONE_IN,
+            };
             for waiting in queue.iter() {
                 let request = &waiting.request;
                 let expires = core.expires() || request.background;
@@ -253,7 +260,7 @@ impl<T> Broker<T> {
                     // The moment at which it would be late even if its weights were read next.
                     let latest = deadline - needs;
                     cold.looks_at = cold.looks_at.min(latest + Duration::from_nanos(1));
-                } else if cold.spared.is_none() && cold.given_up + 1 >= TRIED_ONE_IN {
+                } else if cold.spared.is_none() && cold.given_up + 1 >= tried_one_in {
                     cold.given_up = 0;
                     cold.spared = Some(request.id);
                 } else {

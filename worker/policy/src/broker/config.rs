@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::execution::ModuleExecution;
-use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::recipe::Recipe;
 
@@ -28,10 +28,6 @@ pub struct BrokerConfig {
     pub is_family: bool,
     /// Each request has a variant of its own: those of different variants share no batch.
     pub is_adapted: bool,
-    /// The model of the family that is loaded with the worker, if any.
-    pub default_member: Option<MemberId>,
-    /// How long reading a model of the family is expected to take until one was read.
-    pub first_load: Duration,
     /// Most requests without an SLO that wait, beside the others.
     pub background: usize,
     /// Longest time of a batch of requests without an SLO, as far as one request alone does not take longer.
@@ -44,7 +40,7 @@ pub struct BrokerConfig {
 impl BrokerConfig {
     /// The broker of a worker of that module, with the plan's batch size and execution times, and the module's batch
     /// scheduler if it has one. At the source wait as many requests as may be in flight; elsewhere the module's `queue:`
-    /// bounds them. Nothing is known of loads.
+    /// bounds them.
     pub fn of(
         pipeline: &Pipeline,
         module: ModuleId,
@@ -65,8 +61,6 @@ impl BrokerConfig {
             pulls: pipeline.is_pulled(module),
             is_family: family.is_some(),
             is_adapted: pipeline.adapted() == Some(module),
-            default_member: family.and_then(|family| family.default),
-            first_load: Duration::ZERO,
             background: pipeline.limits.background(),
             background_time: pipeline.background_time(),
             schedule,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{MemberId, ModuleId, VariantId};
+use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
 use spillgate_pipeline::queue::Queue;
@@ -10,8 +10,7 @@ use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::decoding::Decoding;
-use super::loaded::Loaded;
-use super::{BrokerConfig, Member, Rejected};
+use super::{BrokerConfig, Rejected};
 
 /// How gateways chose what they gave to a broker that asked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,10 +49,6 @@ pub(super) struct Core<T> {
     pub(super) offers: Offers,
     /// Requests in a batch, as the newest request of a stream that is bound to this worker says.
     bound_batch: Option<usize>,
-    /// Which models of its family are in memory.
-    pub(super) loaded: Loaded,
-    /// No batch waits for weights: requests whose weights are not there wait apart.
-    pub(super) shares_memory: bool,
     predictor: Predictor,
     /// At the source, where clients share the time for decoding.
     decoding: Decoding,
@@ -62,13 +57,11 @@ pub(super) struct Core<T> {
 impl<T> Core<T> {
     pub(super) fn new(config: BrokerConfig) -> Self {
         Core {
-            loaded: Loaded::new(config.default_member, config.first_load),
             config,
             guidance: Guidance::NONE,
             queue: Queue::default(),
             offers: Offers::default(),
             bound_batch: None,
-            shares_memory: false,
             predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
             decoding: Decoding::default(),
         }
@@ -124,33 +117,6 @@ impl<T> Core<T> {
         self.execution(request.variant, 1)
     }
 
-    /// How long a batch is expected to wait for the load of its model.
-    pub(super) fn load_of_batch(&self, members: &[Member<T>]) -> Duration {
-        let member = members.first().map(|m| m.request.member);
-        member.map_or(Duration::ZERO, |member| self.load_of(member))
-    }
-
-    /// Whether a batch may wait for the load of its model.
-    pub(super) fn may_be_cold(&self) -> bool {
-        self.config.is_family && !self.shares_memory
-    }
-
-    /// How long a batch of that member is expected to wait for its load; zero where the module has no family.
-    pub(super) fn load_of(&self, member: MemberId) -> Duration {
-        match self.may_be_cold() {
-            true => self.loaded.wait_of(member),
-            false => Duration::ZERO,
-        }
-    }
-
-    /// The same as far as it is a reason to give a request up ([`Loaded::counted_of`]).
-    pub(super) fn load_counted(&self, member: MemberId, is_alone: bool) -> Duration {
-        match self.may_be_cold() {
-            true => self.loaded.counted_of(member, is_alone),
-            false => Duration::ZERO,
-        }
-    }
-
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
     pub(super) fn stray(&self, variant: VariantId, size: usize) -> Duration {
         let spread = self.pace().map_or(0.0, Pace::spread);
@@ -202,7 +168,6 @@ impl<T> Core<T> {
     /// Time passed: what was learnt and is not confirmed fades.
     pub(super) fn age(&mut self, now: Timestamp) {
         self.predictor.age(now);
-        self.loaded.age(now);
         self.decoding.age(now);
     }
 

@@ -46,7 +46,6 @@ impl Late {
     ) -> Vec<Member<T>> {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
-        drop_cold(core, now, starts_at, out);
         if !core.is_mixed() {
             if core.queue.is_empty() {
                 return Vec::new();
@@ -64,7 +63,7 @@ impl Late {
             let others = core.queue.set_aside_others(first);
             // Those of a slower variant may be hopeless behind others of a faster one.
             drop_hopeless(core, now, starts_at, out);
-            let start = (starts_at + core.load_of(first.member), first.variant);
+            let start = (starts_at, first.variant);
             members = self.bind(core, now, start, lowest_first, out);
             core.queue.put_back(others);
         }
@@ -244,40 +243,6 @@ fn drop_hopeless<T>(
         };
         let estimate = Some(Estimate {
             wait: starts_at.since(now),
-            execution,
-            downstream: core.guidance.downstream,
-        });
-        let reason = DropReason::Predicted;
-        out.push(core.reject(now, gone.request, gone.payload, reason, estimate));
-    }
-}
-
-/// Where the module has a family, drops the requests that would be in time in a batch of their own but for the load of their model.
-fn drop_cold<T>(
-    core: &mut Core<T>,
-    now: Timestamp,
-    starts_at: Timestamp,
-    out: &mut Vec<Rejected<T>>,
-) {
-    if !core.may_be_cold() {
-        return;
-    }
-    let first = core.queue.first().map(|w| w.request.member);
-    let is_alone = core.queue.iter().all(|w| Some(w.request.member) == first);
-    let waiting = core.queue.iter().map(|w| w.request);
-    let cold = waiting.filter(|r| !core.load_of(r.member).is_zero());
-    for request in cold.collect::<Vec<_>>() {
-        let load = core.load_counted(request.member, is_alone);
-        let execution = core.execution_alone(&request);
-        if starts_at + load + execution <= core.module_deadline(&request) {
-            continue;
-        }
-        let Some(gone) = core.queue.remove(request.id) else {
-            continue;
-        };
-        core.loaded.gave_up();
-        let estimate = Some(Estimate {
-            wait: starts_at.since(now) + load,
             execution,
             downstream: core.guidance.downstream,
         });

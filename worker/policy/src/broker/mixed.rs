@@ -8,8 +8,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::core::Core;
 
 /// Whether all waiting requests make their module deadlines in batches of the planned size, each of one model, in order of
-/// the first deadline of each batch, even if a batch takes one deviation longer than expected. The first batch of a member that is not in
-/// memory waits for its load.
+/// the first deadline of each batch, even if a batch takes one deviation longer than expected.
 pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bool {
     let waiting = core.queue.iter().map(|w| &w.request);
     let mut requests: Vec<(ModelChoice, Timestamp)> = waiting
@@ -20,13 +19,9 @@ pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bo
     let batch = core.batch();
     let mut batches: Vec<(Timestamp, Duration)> = of_models
         .flat_map(|of| {
-            let ModelChoice { member, variant } = of[0].0;
-            let loads =
-                std::iter::once(core.load_of(member)).chain(std::iter::repeat(Duration::ZERO));
-            let batches = of.chunks(batch).zip(loads);
-            batches.map(move |(members, load)| {
-                (members[0].1, load + core.execution(variant, members.len()))
-            })
+            let ModelChoice { variant, .. } = of[0].0;
+            let batches = of.chunks(batch);
+            batches.map(move |members| (members[0].1, core.execution(variant, members.len())))
         })
         .collect();
     batches.sort_unstable();

@@ -219,15 +219,9 @@ impl<T> Scheduled<T> {
         out: &mut Vec<Rejected<T>>,
     ) -> Formed<T> {
         let mut formed = Formed::default();
-        let member = self.waiting.values().next().map(|w| w.request.member);
-        let is_alone = core.queue.is_empty();
-        let load = member.map_or(Duration::ZERO, |m| core.load_counted(m, is_alone));
-        let starts_at = starts_at.max(now) + load;
+        let starts_at = starts_at.max(now);
         let batch = self.scheduler.next(starts_at, &mut self.given_up);
         self.declined = batch.is_none();
-        if !load.is_zero() {
-            self.given_up.iter().for_each(|_| core.loaded.gave_up());
-        }
         if let Some(batch) = batch {
             formed.execution = batch.expected;
             formed.lengths = batch.lengths;

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::recipe::Recipe;
 use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, POLICY_DEFAULT};
 
@@ -25,8 +25,6 @@ fn broker_by(recipe: &'static Recipe, capacity: usize, batch_max: u32) -> Broker
         pulls: false,
         is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,
@@ -99,7 +97,9 @@ fn beside_our_placement_a_frame_that_would_be_late_is_not_decoded() {
         (PlacementName::Spillgate, true),
         (PlacementName::Lru, false),
     ] {
-        let recipe = POLICY_DEFAULT.under_placement(placement).recipe();
+        let recipe = POLICY_DEFAULT
+            .decided_by(Decider::Placement(placement))
+            .recipe();
         let mut broker = broker_by(recipe, 8, 1);
         let mut out = Vec::new();
         let downstream = Duration::from_nanos(60);

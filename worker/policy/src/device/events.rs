@@ -35,10 +35,8 @@ pub enum DeviceEvent<'a, T> {
     BatchEnded {
         /// The batch.
         batch: BatchId,
-        /// How long it ran, but for its load.
+        /// How long it ran.
         took: Duration,
-        /// How long it waited for the load of its model, if it did.
-        load: Option<Duration>,
         /// The payload that [`Batch::sampled`] asked for, unless that member failed.
         sampled: Option<T>,
     },
@@ -116,8 +114,6 @@ pub struct Batch<T> {
     pub started_at: Timestamp,
     /// When it is expected to end.
     pub expected_end: Timestamp,
-    /// How long of that it is expected to wait for the load of its model.
-    pub load: Duration,
     /// How the weights of its model were read, where one of its requests waited for that.
     pub read: Option<Load>,
     /// Its requests, at least one.

@@ -51,7 +51,6 @@ impl<T> Device<T> {
             sampled: None,
             model: kept.model,
             execution,
-            load: std::time::Duration::ZERO,
             lengths: Lengths::default(),
             told_end: now + execution,
             expected_end: now + execution,

@@ -1,4 +1,4 @@
-//! A device with memory for some of its weights ([`crate::weights::store`]): what it reads, and what gives way.
+//! A device whose weights are not all there from the start ([`crate::weights::store`]): what it reads, and what gives way.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -12,28 +12,25 @@ use spillgate_pipeline::time::Timestamp;
 use super::running::Running;
 use super::{Device, DeviceCommand, drain_rejected};
 use crate::broker::Member;
-use crate::weights::store::{Memory, MemoryAccount, Reading, Wanted};
+use crate::weights::store::{Reading, Wanted, WeightStore};
 
 impl<T> Device<T> {
-    /// The same device with memory for some of its weights, which give way to each other. Its driver has in memory what is there from the
-    /// start.
+    /// The same device with memory for weights. Its driver has in memory what is there from the start.
     #[must_use]
-    pub fn with_memory(mut self, memory: Memory) -> Self {
-        for broker in self.workers.values_mut() {
-            broker.share_memory();
-        }
+    pub fn with_weights(mut self, memory: WeightStore) -> Self {
         self.memory = Some(memory);
-        self.kept = None;
         self
     }
 
-    /// What became of weights, where they give way to each other or a module has a family.
-    pub fn account(&self) -> Option<MemoryAccount> {
-        self.memory.as_ref().map(Memory::account).or(self.kept)
+    /// Weights that should be there from the start could not be read.
+    pub fn lack(&mut self, weights: WeightsId) {
+        if let Some(memory) = &mut self.memory {
+            memory.lack(weights);
+        }
     }
 
-    /// Its memory for weights; `None`: all stay that were read.
-    pub fn memory(&self) -> Option<&Memory> {
+    /// Its memory for weights; `None`: all are there from the start.
+    pub fn memory(&self) -> Option<&WeightStore> {
         self.memory.as_ref()
     }
 
@@ -67,8 +64,7 @@ impl<T> Device<T> {
             return;
         };
         for (&worker, broker) in &mut self.workers {
-            let there_at = |weights| memory.there_at(now, weights);
-            broker.expire_cold(now, there_at, &mut self.rejected);
+            broker.expire_cold(now, memory, &mut self.rejected);
             drain_rejected(worker, &mut self.rejected, out);
         }
     }
@@ -180,7 +176,7 @@ impl<T> Device<T> {
     }
 
     /// What requests wait for, over all workers.
-    fn wanted(&self, now: Timestamp, memory: &Memory) -> Vec<Wanted> {
+    fn wanted(&self, now: Timestamp, memory: &WeightStore) -> Vec<Wanted> {
         let mut all: IndexMap<WeightsId, Wanted, FxBuildHasher> = IndexMap::default();
         for broker in self.workers.values() {
             for one in broker.wanted_weights(|weights| memory.there_at(now, weights)) {
@@ -196,7 +192,7 @@ impl<T> Device<T> {
     }
 
     /// How many requests wait for batches, by what is there. Those without an SLO have an entry and count nothing.
-    fn warm(&self, memory: &Memory) -> IndexMap<WeightsId, usize, FxBuildHasher> {
+    fn warm(&self, memory: &WeightStore) -> IndexMap<WeightsId, usize, FxBuildHasher> {
         let mut waiting: IndexMap<WeightsId, usize, FxBuildHasher> = IndexMap::default();
         for (worker, broker) in &self.workers {
             for request in broker.warm() {
@@ -209,7 +205,7 @@ impl<T> Device<T> {
     }
 
     /// What must not give way: a batch of it runs, is bound or is formed.
-    fn stays(&self, memory: &Memory) -> Vec<WeightsId> {
+    fn stays(&self, memory: &WeightStore) -> Vec<WeightsId> {
         let on_device = [&self.running, &self.bound].into_iter().flatten();
         let on_device = on_device.filter_map(|r: &Running| memory.weights_of(r.worker, r.model));
         let formed = self.workers.iter().flat_map(|(worker, broker)| {
@@ -222,7 +218,7 @@ impl<T> Device<T> {
 
 /// Tells gateways which models are in memory, or no longer.
 fn tell<T>(
-    memory: &Memory,
+    memory: &WeightStore,
     homes: &[GatewayId],
     moved: &[(WeightsId, bool)],
     out: &mut Vec<DeviceCommand<T>>,

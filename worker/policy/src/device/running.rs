@@ -24,10 +24,8 @@ pub(super) struct Running {
     pub(super) sampled: Option<Request>,
     /// The model that it is of.
     pub(super) model: ModelChoice,
-    /// How long it is expected to take, but for its load.
+    /// How long it is expected to take.
     pub(super) execution: Duration,
-    /// How long it is expected to wait for the load of its model.
-    pub(super) load: Duration,
     pub(super) lengths: Lengths,
     /// When it was expected to end as it was bound, which gateways were told.
     pub(super) told_end: Timestamp,
@@ -43,21 +41,6 @@ impl Running {
     /// Requests for which its time is expected.
     pub(super) fn size(&self) -> usize {
         self.action.size as usize
-    }
-
-    /// Its load ended, as far as an end was seen: that of the batch.
-    pub(super) fn record_load(&self, ended_at: Timestamp, took: Duration) -> ActionRecord {
-        ActionRecord {
-            action: Action {
-                kind: ActionKind::Load,
-                size: 1,
-                ..self.action
-            },
-            expected: self.load,
-            took,
-            expected_end: self.told_end,
-            ended_at,
-        }
     }
 
     /// It ended.

@@ -35,8 +35,6 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 pulls: false,
                 is_family: false,
                 is_adapted: false,
-                default_member: None,
-                first_load: Duration::ZERO,
                 background: 64,
                 background_time: Duration::from_millis(10),
                 schedule: None,
@@ -80,7 +78,6 @@ fn end_after(device: &mut Device<()>, now: u64, batch: u64, took: u64) -> Vec<De
     let mut out = Vec::new();
     let event = DeviceEvent::BatchEnded {
         batch: BatchId(batch),
-        load: None,
         took: Duration::from_nanos(took),
         sampled: None,
     };
@@ -387,8 +384,6 @@ fn scheduled() -> Device<u64> {
         pulls: false,
         is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: Some(SchedulerConfig {
@@ -431,7 +426,6 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     let payload = first.members[sampled].payload;
     let ended = DeviceEvent::BatchEnded {
         batch: first.id,
-        load: None,
         took: Duration::from_millis(12),
         sampled: Some(payload),
     };
@@ -463,7 +457,6 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     assert_eq!(second.members.len(), 4);
     let ended = DeviceEvent::BatchEnded {
         batch: second.id,
-        load: None,
         took: Duration::from_millis(12),
         sampled: None,
     };
@@ -499,56 +492,4 @@ fn who_is_cancelled_before_it_began_is_reported() {
     assert_eq!(cancel(1), [], "it runs");
     assert_eq!(cancel(2), [(1, 2)]);
     assert_eq!(cancel(2), [], "it is gone");
-}
-
-/// A load is no part of the time of its batch: the pace does not learn it, and forecasts count it.
-#[test]
-fn a_load_is_apart_from_its_batch() {
-    let config = BrokerConfig {
-        module: ModuleId(1),
-        capacity: 16,
-        batch: 1,
-        execution: vec![Duration::from_nanos(10)].into(),
-        recipe: DropPolicyName::Spillgate.recipe(),
-        pulls: false,
-        is_family: true,
-        is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
-        background: 64,
-        background_time: Duration::from_millis(10),
-        schedule: None,
-    };
-    let mut device = greeted(Device::new(vec![(WorkerId(1), config)], Duration::ZERO));
-    let of_member = |device: &mut Device<()>, now, id, member| {
-        let request = Request {
-            member: spillgate_pipeline::id::MemberId(member),
-            ..Request::new(RequestId(id), at(0), at(1_000_000))
-        };
-        let mut arrivals = vec![Arrival {
-            worker: WorkerId(1),
-            request,
-            payload: (),
-        }];
-        let mut out = Vec::new();
-        device.on_event(at(now), DeviceEvent::Arrivals(&mut arrivals), &mut out);
-        device.free_at(at(now))
-    };
-    assert_eq!(of_member(&mut device, 0, 1, 0), at(10), "no load is known");
-    let ended = DeviceEvent::BatchEnded {
-        batch: BatchId(0),
-        took: Duration::from_nanos(10),
-        load: Some(Duration::from_nanos(500)),
-        sampled: None,
-    };
-    device.on_event(at(510), ended, &mut Vec::new());
-    let loads = device.prediction_errors().durations(ActionKind::Load);
-    assert_eq!(loads.map(|of| of.count), Some(1));
-    assert_eq!(of_member(&mut device, 1000, 2, 0), at(1010), "in memory");
-    end_after(&mut device, 1010, 1, 10);
-    assert_eq!(
-        of_member(&mut device, 2000, 3, 1),
-        at(2510),
-        "load and batch"
-    );
 }

@@ -1,16 +1,16 @@
-//! The weight cache of a device, as an account of pages (Clockwork §5.1: pages of 16 MiB, so that the free ones never lie in
-//! pieces). It says which weights are there and how many pages are free. It holds no bytes.
+//! The memory for weights of a device, as an account of pages (Clockwork §5.1: pages of 16 MiB, so that the free ones never lie in pieces).
+//! It says which weights are there and how many pages are free. It holds no bytes. A placement has one of each device, its device another.
 //!
-//! Invariant: the pages of all weights that are there and the free pages are always the size of the cache.
+//! Invariant: the pages of all weights that are there or read and the free pages are always those of the device.
 
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::WeightsId;
 
-#[derive(Clone, Copy, Debug)]
-struct Resident {
-    pages: u32,
-    is_ready: bool,
+/// What has pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Away,
+    Read,
+    Ready,
 }
 
 /// The account of the pages of one device.
@@ -18,48 +18,81 @@ struct Resident {
 pub struct Pages {
     size: u32,
     free: u32,
-    residents: IndexMap<WeightsId, Resident, FxBuildHasher>,
+    /// By weights: the pages that they take, and what they are.
+    weights: Vec<(u32, State)>,
 }
 
 impl Pages {
-    /// An empty cache of that many pages.
-    pub fn new(size: u32) -> Self {
+    /// A device with that many pages, none of them taken. `needs`: the pages that weights take, by id.
+    pub fn new(size: u32, needs: impl IntoIterator<Item = u32>) -> Self {
+        let away = |pages| (pages, State::Away);
         Pages {
             size,
             free: size,
-            residents: IndexMap::default(),
+            weights: needs.into_iter().map(away).collect(),
         }
+    }
+
+    /// The same with weights that are there from the start, as far as they fit.
+    #[must_use]
+    pub fn with(mut self, resident: &[WeightsId]) -> Self {
+        for &weights in resident {
+            if self.take(weights) {
+                self.ready(weights);
+            }
+        }
+        self
     }
 
     /// Takes the pages of weights that are to be read. False, and nothing taken, when too few are free or they have pages
     /// already.
-    pub fn take(&mut self, weights: WeightsId, pages: u32) -> bool {
-        if pages > self.free || self.residents.contains_key(&weights) {
+    pub fn take(&mut self, weights: WeightsId) -> bool {
+        let (pages, state) = &mut self.weights[weights.idx()];
+        if *pages > self.free || *state != State::Away {
             return false;
         }
-        self.free -= pages;
-        let is_ready = false;
-        self.residents.insert(weights, Resident { pages, is_ready });
+        self.free -= *pages;
+        *state = State::Read;
         true
     }
 
-    /// Weights are there.
+    /// Weights that have pages are there.
     pub fn ready(&mut self, weights: WeightsId) {
-        if let Some(resident) = self.residents.get_mut(&weights) {
-            resident.is_ready = true;
+        let (_, state) = &mut self.weights[weights.idx()];
+        if *state == State::Read {
+            *state = State::Ready;
         }
     }
 
     /// Gives back the pages of weights. False when they have none.
     pub fn release(&mut self, weights: WeightsId) -> bool {
-        let resident = self.residents.swap_remove(&weights);
-        self.free += resident.map_or(0, |r| r.pages);
-        resident.is_some()
+        let (pages, state) = &mut self.weights[weights.idx()];
+        if *state == State::Away {
+            return false;
+        }
+        self.free += *pages;
+        *state = State::Away;
+        true
     }
 
     /// Whether weights are there.
     pub fn is_ready(&self, weights: WeightsId) -> bool {
-        self.residents.get(&weights).is_some_and(|r| r.is_ready)
+        self.weights[weights.idx()].1 == State::Ready
+    }
+
+    /// Whether weights are there or read.
+    pub fn is_held(&self, weights: WeightsId) -> bool {
+        self.weights[weights.idx()].1 != State::Away
+    }
+
+    /// Pages that weights take.
+    pub fn needs(&self, weights: WeightsId) -> u32 {
+        self.weights[weights.idx()].0
+    }
+
+    /// Whether weights fit, were nothing else there.
+    pub fn can_hold(&self, weights: WeightsId) -> bool {
+        self.needs(weights) <= self.size
     }
 
     /// Pages that no weights have.
@@ -67,9 +100,9 @@ impl Pages {
         self.free
     }
 
-    /// Pages of the cache.
-    pub fn size(&self) -> u32 {
-        self.size
+    /// Pages that weights have, and those of the device.
+    pub fn taken(&self) -> (u32, u32) {
+        (self.size - self.free, self.size)
     }
 }
 
@@ -81,17 +114,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_neither_lost_nor_made(steps in prop::collection::vec((0u32..6, 1u32..5, 0u8..3), 0..60)) {
-            let mut pages = Pages::new(9);
+        fn pages_are_neither_lost_nor_made(
+            needs in prop::collection::vec(1u32..5, 6),
+            steps in prop::collection::vec((0u32..6, 0u8..3), 0..60),
+        ) {
+            let mut pages = Pages::new(9, needs.clone());
             let mut slow: Vec<(u32, u32)> = Vec::new();
-            for (weights, n, kind) in steps {
-                let id = WeightsId(weights);
+            for (weights, kind) in steps {
+                let (id, n) = (WeightsId(weights), needs[weights as usize]);
                 let held = slow.iter().position(|(m, _)| *m == weights);
                 let used: u32 = slow.iter().map(|(_, n)| n).sum();
                 match kind {
                     0 => {
                         let fits = held.is_none() && used + n <= 9;
-                        prop_assert_eq!(pages.take(id, n), fits);
+                        prop_assert_eq!(pages.take(id), fits);
                         if fits {
                             slow.push((weights, n));
                         }
@@ -106,7 +142,9 @@ mod tests {
                 }
                 let used: u32 = slow.iter().map(|(_, n)| n).sum();
                 prop_assert_eq!(pages.free(), 9 - used);
-                prop_assert!(!pages.is_ready(id) || slow.iter().any(|(m, _)| *m == weights));
+                let is_held = slow.iter().any(|(m, _)| *m == weights);
+                prop_assert_eq!(pages.is_held(id), is_held);
+                prop_assert!(!pages.is_ready(id) || is_held);
             }
         }
     }

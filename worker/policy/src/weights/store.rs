@@ -26,6 +26,8 @@ use spillgate_pipeline::predict::{Cap, Estimator, EstimatorName};
 use spillgate_pipeline::request::ModelChoice;
 use spillgate_pipeline::time::Timestamp;
 
+use super::pages::Pages;
+
 /// A request of so long ago counts as 1/e of one, and so does the time in which the link was busy.
 pub const FORGOTTEN: Duration = Duration::from_secs(10);
 /// Requests that are expected within this time count for their weights.
@@ -69,8 +71,8 @@ impl WorkerWeights {
 
 /// What the memory of a device is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryConfig {
-    /// Pages of the device.
+pub struct WeightStoreConfig {
+    /// Pages of the device; `u32::MAX`: as many as are asked for, so none gives way.
     pub pages: u32,
     /// All weights, by id.
     pub weights: Arc<[WeightsSize]>,
@@ -80,9 +82,9 @@ pub struct MemoryConfig {
     pub resident: Vec<WeightsId>,
 }
 
-/// What became of weights on a device, since it began. Where none gives way, failed loads are not counted.
+/// What became of weights on a device, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryAccount {
+pub struct WeightStoreAccount {
     /// Batches.
     pub batches: u64,
     /// Requests that waited for weights.
@@ -93,17 +95,6 @@ pub struct MemoryAccount {
     pub failed_loads: u64,
     /// Weights that gave way.
     pub unloads: u64,
-}
-
-impl MemoryAccount {
-    /// A batch of that size ended, whose weights were read for it or were there.
-    pub(crate) fn ran(&mut self, size: usize, is_cold: bool) {
-        self.batches += 1;
-        if is_cold {
-            self.loads += 1;
-            self.cold += size as u64;
-        }
-    }
 }
 
 /// A quantity that fades.
@@ -149,9 +140,9 @@ pub(crate) struct Wanted {
 
 /// The memory of one device.
 #[derive(Clone, Debug)]
-pub struct Memory {
-    free: u32,
-    config: MemoryConfig,
+pub struct WeightStore {
+    pages: Pages,
+    config: WeightStoreConfig,
     workers: IndexMap<WorkerId, WorkerWeights, FxBuildHasher>,
     /// The workers that serve members of families with weights.
     members: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
@@ -166,12 +157,12 @@ pub struct Memory {
     busy: Fading,
     /// What gave way once.
     known: IndexSet<WeightsId, FxBuildHasher>,
-    account: MemoryAccount,
+    account: WeightStoreAccount,
 }
 
-impl Memory {
+impl WeightStore {
     /// The memory of a device that begins to serve.
-    pub fn new(config: MemoryConfig) -> Self {
+    pub fn new(config: WeightStoreConfig) -> Self {
         let mut members: IndexMap<WeightsId, Vec<_>, FxBuildHasher> = IndexMap::default();
         // Gateways send requests by member; which variants are there is no matter of theirs.
         for (worker, of) in config.workers.iter().filter(|(_, of)| !of.by_variant) {
@@ -179,8 +170,8 @@ impl Memory {
                 members.entry(*weights).or_default().push((*worker, member));
             }
         }
-        let mut memory = Memory {
-            free: config.pages,
+        let mut memory = WeightStore {
+            pages: Pages::new(config.pages, config.weights.iter().map(|w| w.pages)),
             workers: config.workers.iter().cloned().collect(),
             members,
             held: IndexMap::default(),
@@ -190,38 +181,44 @@ impl Memory {
             loads: IndexMap::default(),
             busy: Fading::default(),
             known: IndexSet::default(),
-            account: MemoryAccount::default(),
+            account: WeightStoreAccount::default(),
             config,
         };
         for weights in memory.config.resident.clone() {
-            memory.hold(weights, None);
+            memory.hold(weights);
+            memory.pages.ready(weights);
         }
         memory
     }
 
-    /// Pages that weights have, and those of the device.
-    pub fn pages(&self) -> (u32, u32) {
-        (self.config.pages - self.free, self.config.pages)
+    /// Pages that weights have, and those of the device; `None`: it has as many as are asked for.
+    pub fn pages(&self) -> Option<(u32, u32)> {
+        let taken = self.pages.taken();
+        (taken.1 < u32::MAX).then_some(taken)
     }
 
     /// What became of weights.
-    pub fn account(&self) -> MemoryAccount {
+    pub fn account(&self) -> WeightStoreAccount {
         self.account
+    }
+
+    /// Weights that should be there from the start could not be read.
+    pub(crate) fn lack(&mut self, weights: WeightsId) {
+        self.release(weights);
     }
 
     /// What a model of a worker runs with. `None`: it needs nothing.
     pub(crate) fn weights_of(&self, worker: WorkerId, model: ModelChoice) -> Option<WeightsId> {
         let of = self.workers.get(&worker)?;
-        of.of(model).filter(|weights| self.pages_of(*weights) > 0)
+        of.of(model)
+            .filter(|weights| self.pages.needs(*weights) > 0)
     }
 
     /// Whether requests for weights go to batches: they are there, or can never be, or just could not be read, which these requests are to
     /// hear.
     pub(crate) fn serves(&self, now: Timestamp, weights: WeightsId) -> bool {
-        let is_read = self.reading.is_some_and(|read| read.weights == weights);
         let failed = self.failed.get(&weights).is_some_and(|until| now < *until);
-        let is_too_large = self.pages_of(weights) > self.config.pages;
-        self.held.contains_key(&weights) && !is_read || failed || is_too_large
+        self.pages.is_ready(weights) || failed || !self.pages.can_hold(weights)
     }
 
     /// What is read now.
@@ -236,6 +233,11 @@ impl Memory {
             Some(read) => read.load.to.max(now) + self.load_of(now, weights),
             None => now + self.load_of(now, weights),
         }
+    }
+
+    /// Whether reading something now costs no other weights anything: none has to wait for that, and none ever gives way.
+    pub(crate) fn reads_free(&self) -> bool {
+        self.reading.is_none() && self.config.pages == u32::MAX
     }
 
     /// A request that has an SLO came for weights.
@@ -320,6 +322,7 @@ impl Memory {
         if is_there {
             self.account.loads += 1;
             self.held.insert(weights, Some(load));
+            self.pages.ready(weights);
             self.failed.swap_remove(&weights);
             self.estimator(weights).observe(now, took);
         } else {
@@ -338,13 +341,6 @@ impl Memory {
     /// What is there, or read.
     pub(crate) fn held(&self) -> impl Iterator<Item = WeightsId> {
         self.held.keys().copied()
-    }
-
-    fn pages_of(&self, weights: WeightsId) -> u32 {
-        self.config
-            .weights
-            .get(weights.idx())
-            .map_or(0, |w| w.pages)
     }
 
     fn estimator(&mut self, weights: WeightsId) -> &mut Estimator {
@@ -378,8 +374,8 @@ impl Memory {
         stays: &[WeightsId],
         may_go: impl Fn(&WeightsId) -> bool,
     ) -> Option<Vec<WeightsId>> {
-        let pages = self.pages_of(weights);
-        let mut missing = pages.saturating_sub(self.free);
+        let pages = self.pages.needs(weights);
+        let mut missing = pages.saturating_sub(self.pages.free());
         if missing == 0 {
             return Some(Vec::new());
         }
@@ -396,18 +392,18 @@ impl Memory {
             if missing == 0 {
                 break;
             }
-            missing = missing.saturating_sub(self.pages_of(other));
+            missing = missing.saturating_sub(self.pages.needs(other));
             out.push(other);
         }
         if missing > 0 {
             return None;
         }
         // A large one that was taken last may make earlier ones needless.
-        let given: u32 = out.iter().map(|other| self.pages_of(*other)).sum();
-        let mut spare = given + self.free - pages;
+        let given: u32 = out.iter().map(|other| self.pages.needs(*other)).sum();
+        let mut spare = given + self.pages.free() - pages;
         out.retain(|other| {
-            let stays = self.pages_of(*other) <= spare;
-            spare -= if stays { self.pages_of(*other) } else { 0 };
+            let stays = self.pages.needs(*other) <= spare;
+            spare -= if stays { self.pages.needs(*other) } else { 0 };
             !stays
         });
         Some(out)
@@ -419,7 +415,7 @@ impl Memory {
             self.known.insert(*other);
             self.release(*other);
         }
-        self.hold(weights, None);
+        self.hold(weights);
         let load = Load {
             from: now,
             to: now + self.load_of(now, weights),
@@ -431,16 +427,15 @@ impl Memory {
         self.reading = Some(Reading { weights, load });
     }
 
-    fn hold(&mut self, weights: WeightsId, read: Option<Load>) {
-        if self.held.insert(weights, read).is_none() {
-            self.free -= self.pages_of(weights);
+    fn hold(&mut self, weights: WeightsId) {
+        if self.pages.take(weights) {
+            self.held.insert(weights, None);
         }
     }
 
     fn release(&mut self, weights: WeightsId) {
-        if self.held.swap_remove(&weights).is_some() {
-            self.free += self.pages_of(weights);
-        }
+        self.held.swap_remove(&weights);
+        self.pages.release(weights);
     }
 }
 

@@ -9,7 +9,7 @@ use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
-use spillgate_worker_policy::weights::store::{Memory, MemoryAccount};
+use spillgate_worker_policy::weights::store::WeightStoreAccount;
 
 use super::shared::Shared;
 
@@ -74,12 +74,11 @@ impl DeviceHandle {
         self.shared.state.lock().policy.prediction_errors().clone()
     }
 
-    /// What became of weights, where they give way to each other or a module has a family; and the pages that they have, of all, where they give
-    /// way.
-    pub fn weights(&self) -> Option<(MemoryAccount, Option<(u32, u32)>)> {
+    /// What became of weights, where they are not all there from the start; and the pages that they have, of all, where they give way.
+    pub fn weights(&self) -> Option<(WeightStoreAccount, Option<(u32, u32)>)> {
         let state = self.shared.state.lock();
-        let pages = state.policy.memory().map(Memory::pages);
-        Some((state.policy.account()?, pages))
+        let memory = state.policy.memory()?;
+        Some((memory.account(), memory.pages()))
     }
 
     /// Whether its thread lives.

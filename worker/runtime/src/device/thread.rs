@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use spillgate_backend::clock::Clock;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::action::{Load, LoadCause};
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
@@ -213,27 +212,13 @@ fn run_batch(
     // A batch holds requests of one model.
     let model = batch.members.first().map(|m| m.request.model());
     let of = (batch.worker, model.unwrap_or_default());
-    let asked_at = shared.clock.now();
-    let ready = catch_unwind(AssertUnwindSafe(|| executor.ready(of.0, of.1)));
     // The policy says how long it takes; when it starts is seen here.
     let told_end = batch.expected_end;
-    let execution = batch.expected_end.since(batch.started_at + batch.load);
+    let execution = batch.expected_end.since(batch.started_at);
     batch.started_at = shared.clock.now();
     batch.expected_end = batch.started_at + execution;
-    let load = matches!(ready, Ok(Ok(true))).then_some(Load {
-        from: asked_at,
-        to: batch.started_at,
-        cause: LoadCause::First,
-    });
     let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
-    let outcome = match ready {
-        Ok(Ok(_)) => execute(executor, of, &jobs),
-        Ok(Err(cause)) => {
-            let failed = |_| Err(Failure::Module(cause.to_string()));
-            Ok(jobs.iter().map(failed).collect())
-        }
-        Err(panic) => Err(format!("loading panicked: {}", panic_text(&*panic))),
-    };
+    let outcome = execute(executor, of, &jobs);
     drop(jobs);
     let ended_at = shared.clock.now();
     let (id, took) = (batch.id, ended_at.since(batch.started_at));
@@ -255,7 +240,7 @@ fn run_batch(
         device: shared.id,
         batch,
         results,
-        load: load.or(read),
+        load: read,
         told_end,
         ended_at,
         forecasters,
@@ -264,7 +249,6 @@ fn run_batch(
         shared.drive(DeviceEvent::BatchEnded {
             batch: id,
             took,
-            load: load.map(|load| load.to.since(load.from)),
             sampled,
         });
     }

@@ -1,4 +1,4 @@
-//! The weights of a device that give way to each other: its thread runs batches with what a thread beside it reads.
+//! The weights of a device that are not all there from the start: its thread runs batches with what a thread beside it reads.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::{Failure, Job, Ran};
-use spillgate_backend::operator::{Inputs, Operator, OperatorError};
+use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::request::ModelChoice;
@@ -22,7 +22,7 @@ use super::panic_text;
 use super::shared::Shared;
 use crate::confinement;
 use crate::executor::Executor;
-use crate::placed::{Loader, LoaderFactory};
+use crate::weights::{Loader, LoaderFactory, Slots, loading_panicked};
 
 /// What a worker of such a device runs.
 #[derive(Clone)]
@@ -45,53 +45,24 @@ pub struct WeightsConfig {
     pub too_large: Vec<(WeightsId, String)>,
     /// What is read before the device serves, as its policy has it.
     pub resident: Vec<WeightsId>,
+    /// Of these, what the device does not serve without.
+    pub needed: Vec<WeightsId>,
     /// What each model runs with, and which variant of the operator it is.
     pub models: Arc<[(WeightsId, usize)]>,
     /// Its workers.
     pub workers: IndexMap<WorkerId, WeightsWorker, FxBuildHasher>,
 }
 
-/// An operator that is there, or why it is not.
-type Slot = Result<Arc<Mutex<Box<dyn Operator>>>, Arc<str>>;
-
-/// What was read, for the thread that runs batches.
-#[derive(Default)]
-pub(super) struct Store {
-    slots: Mutex<IndexMap<WeightsId, Slot, FxBuildHasher>>,
-}
-
-impl Store {
-    fn put(&self, weights: WeightsId, read: Result<Box<dyn Operator>, OperatorError>) {
-        let slot = match read {
-            Ok(operator) => Ok(Arc::new(Mutex::new(operator))),
-            Err(why) => Err(why.to_string().into()),
-        };
-        let before = self.slots.lock().insert(weights, slot);
-        // Without the lock: it takes a while.
-        drop(before);
-    }
-
-    fn forget(&self, weights: WeightsId) {
-        let gone = self.slots.lock().swap_remove(&weights);
-        drop(gone);
-    }
-
-    fn get(&self, weights: WeightsId) -> Slot {
-        let slot = self.slots.lock().get(&weights).cloned();
-        slot.unwrap_or_else(|| Err("its weights are not in memory".into()))
-    }
-}
-
-/// Runs batches with what the store has.
-pub(super) struct StoreExecutor {
-    store: Arc<Store>,
+/// Runs batches with what is in memory.
+pub(super) struct SlotsExecutor {
+    slots: Arc<Slots>,
     models: Arc<[(WeightsId, usize)]>,
     workers: IndexMap<WorkerId, WeightsWorker, FxBuildHasher>,
     /// Empty between batches.
     inputs: Vec<Inputs>,
 }
 
-impl StoreExecutor {
+impl SlotsExecutor {
     /// What a model runs with, and which variant of its operator it is; `None` where the module has no such model.
     fn model(&self, worker: WorkerId, model: ModelChoice) -> Option<(WeightsId, usize)> {
         let of = &self.workers[&worker];
@@ -104,21 +75,21 @@ impl StoreExecutor {
     }
 }
 
-impl Executor for StoreExecutor {
+impl Executor for SlotsExecutor {
     fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         let all_fail = |why: &str| vec![Err(Failure::Module(why.to_owned())); jobs.len()];
         let Some((weights, variant)) = self.model(worker, model) else {
             return all_fail("its module has no such model");
         };
-        let operator = match self.store.get(weights) {
-            Ok(operator) => operator,
+        let of = match self.slots.get(weights) {
+            Ok(of) => of,
             Err(why) => return all_fail(&why),
         };
         let mut inputs = std::mem::take(&mut self.inputs);
-        let of = &self.workers[&worker];
-        let module = &of.pipeline.modules[of.module.idx()];
+        let served = &self.workers[&worker];
+        let module = &served.pipeline.modules[served.module.idx()];
         inputs.extend(jobs.iter().map(|job| job.inputs(module)));
-        let results = operator.lock().run(variant, &inputs);
+        let results = of.operator.lock().run(variant, &inputs);
         inputs.clear();
         self.inputs = inputs;
         let failed = |error: OperatorError| Failure::Module(error.to_string());
@@ -186,20 +157,21 @@ impl Reads {
 pub(super) fn start(
     shared: &Arc<Shared>,
     config: WeightsConfig,
-) -> Result<(StoreExecutor, JoinHandle<()>), OperatorError> {
+) -> Result<(SlotsExecutor, JoinHandle<()>), OperatorError> {
     let WeightsConfig {
         loader,
         too_large,
         resident,
+        needed,
         models,
         workers,
     } = config;
-    let store = Arc::new(Store::default());
+    let slots = Arc::new(Slots::default());
     for (weights, why) in too_large {
-        store.put(weights, Err(OperatorError::Other(why)));
+        slots.refuse(weights, &why);
     }
-    let executor = StoreExecutor {
-        store: store.clone(),
+    let executor = SlotsExecutor {
+        slots: slots.clone(),
         models,
         workers,
         inputs: Vec::new(),
@@ -210,14 +182,29 @@ pub(super) fn start(
         .spawn(format!("load {}", shared.name), {
             let shared = shared.clone();
             move || {
-                let begin = AssertUnwindSafe(|| begin(loader, &resident, &store));
-                let begun = catch_unwind(begin).unwrap_or_else(|panic| Err(panicked(&*panic)));
+                let begin = AssertUnwindSafe(|| {
+                    confinement::enter()?;
+                    let mut loader = loader()?;
+                    for weights in resident {
+                        let read = slots.read(&mut *loader, weights, false);
+                        match read {
+                            Err(error) if !needed.contains(&weights) => {
+                                tracing::warn!(%error, "the default of a family cannot be loaded");
+                                shared.state.lock().policy.lack(weights);
+                            }
+                            read => read?,
+                        }
+                    }
+                    Ok(loader)
+                });
+                let begun =
+                    catch_unwind(begin).unwrap_or_else(|panic| Err(loading_panicked(&*panic)));
                 match begun {
                     Ok(mut loader) => {
                         let _ = started.send(Ok(()));
                         let reads = AssertUnwindSafe(|| {
                             while let Some((weights, gone)) = shared.reads.next() {
-                                read(&shared, &store, &mut *loader, weights, &gone);
+                                read(&shared, &slots, &mut *loader, weights, &gone);
                             }
                         });
                         // Nothing is read any more: readiness is to show it.
@@ -239,39 +226,19 @@ pub(super) fn start(
     Ok((executor, thread))
 }
 
-fn begin(
-    loader: LoaderFactory,
-    resident: &[WeightsId],
-    store: &Store,
-) -> Result<Box<dyn Loader>, OperatorError> {
-    confinement::enter()?;
-    let mut loader = loader()?;
-    for &weights in resident {
-        store.put(weights, Ok(loader.load(weights, false)?));
-    }
-    Ok(loader)
-}
-
 fn read(
     shared: &Shared,
-    store: &Store,
+    slots: &Slots,
     loader: &mut dyn Loader,
     weights: WeightsId,
     gone: &[WeightsId],
 ) {
-    gone.iter().for_each(|weights| store.forget(*weights));
-    let read = catch_unwind(AssertUnwindSafe(|| loader.load(weights, true)));
-    let read = read.unwrap_or_else(|panic| Err(panicked(&*panic)));
-    let is_there = read.is_ok();
+    gone.iter().for_each(|weights| slots.forget(*weights));
+    let read = slots.read(loader, weights, true);
     if let Err(error) = &read {
         tracing::warn!(device = shared.name, %error, "weights cannot be loaded");
     }
-    store.put(weights, read);
     if shared.alive.load(Ordering::Acquire) {
-        shared.drive(DeviceEvent::ReadEnded(is_there));
+        shared.drive(DeviceEvent::ReadEnded(read.is_ok()));
     }
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> OperatorError {
-    OperatorError::Other(format!("loading panicked: {}", panic_text(panic)))
 }

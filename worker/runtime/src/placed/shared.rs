@@ -11,7 +11,7 @@ use rustc_hash::FxBuildHasher;
 use spillgate_backend::Copier;
 use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::job::{Job, Ran};
-use spillgate_backend::operator::{Operator, Pass, Prepare};
+use spillgate_backend::operator::Pass;
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, WeightsId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
@@ -19,6 +19,7 @@ use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
 use super::{DeviceAction, RanBatch, Reports, WorkerModules};
 use crate::timer::{Alarm, Sleeper};
+use crate::weights::Slots;
 
 /// A batch that the device has.
 pub(super) struct Batch {
@@ -66,13 +67,6 @@ pub(super) enum Outcome {
     Pass(Pass),
 }
 
-/// Weights in memory.
-pub(super) struct Kept {
-    /// Runs the models that run with them, each as one of its variants.
-    pub(super) operator: Mutex<Box<dyn Operator>>,
-    pub(super) preparation: Option<Arc<dyn Prepare>>,
-}
-
 /// What the loading thread is to do.
 pub(super) enum LoadTask {
     Load(ActionId, WeightsId),
@@ -115,7 +109,7 @@ pub(super) struct Shared {
     /// Something is to be reported.
     pub(super) reports: Signal,
     /// Those in memory.
-    pub(super) weights: Mutex<IndexMap<WeightsId, Arc<Kept>, FxBuildHasher>>,
+    pub(super) weights: Slots,
     /// Which variant of the operator of its weights each model is.
     pub(super) variants: Arc<[usize]>,
     /// Set before the device serves, where it has its own memory.
@@ -234,8 +228,7 @@ impl Shared {
 
     /// Whether inputs of models that run with weights are prepared apart from the execution.
     fn prepares(&self, weights: WeightsId) -> bool {
-        let all = self.weights.lock();
-        all.get(&weights).is_some_and(|w| w.preparation.is_some())
+        (self.weights.get(weights)).is_ok_and(|of| of.preparation.is_some())
     }
 
     /// The same on a thread of the device: what is refused is reported by the thread for that.

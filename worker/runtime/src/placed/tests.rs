@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_backend::clock::{Signal, TestClock};
 use spillgate_backend::job::Failure;
-use spillgate_backend::operator::{Inputs, Outputs, Prepare};
+use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Prepare};
 use spillgate_backend::value::Tensor;
 use spillgate_backend::{Input, Output};
 use spillgate_picture::{Frame, FrameFormat};
@@ -17,6 +17,7 @@ use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
 use crate::timer::TimerThread;
+use crate::weights::{Loader, LoaderFactory};
 
 const WORKER: WorkerId = WorkerId(0);
 const SOON: Duration = Duration::from_secs(20);

@@ -18,11 +18,12 @@ use spillgate_pipeline::id::{ActionId, WeightsId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 
 use super::shared::{
-    Batch, Executed, InputTask, Kept, LoadTask, Outcome, Prepared, Report, Shared, State,
+    Batch, Executed, InputTask, LoadTask, Outcome, Prepared, Report, Shared, State,
 };
-use super::{Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
+use super::{PlacedConfig, PlacedHandle, RanBatch, Reports};
 use crate::device::panic_text;
 use crate::timer::TimerThread;
+use crate::weights::{Loader, LoaderFactory, Slots, loading_panicked};
 use crate::{confinement, cores};
 
 /// The threads of a device. They end when it is dropped.
@@ -75,7 +76,7 @@ impl PlacedDevice {
             runs: Signal::new(clock),
             loads: Signal::new(clock),
             reports: Signal::new(clock),
-            weights: Mutex::default(),
+            weights: Slots::default(),
             variants,
             copier: OnceLock::new(),
             upstream,
@@ -172,7 +173,7 @@ fn prepare(shared: &Shared) {
             weights,
             jobs,
         } = task;
-        let of = shared.weights.lock().get(&weights).cloned();
+        let of = shared.weights.get(weights).ok();
         let inputs = jobs
             .iter()
             .map(|(worker, job)| job.inputs(module(shared, *worker)));
@@ -243,7 +244,7 @@ fn execute(shared: &Shared) {
             prepared,
             prepare,
         } = batch;
-        let of = shared.weights.lock().get(&weights).cloned();
+        let of = shared.weights.get(weights);
         let variant = shared.variants[model.idx()];
         if let Prepared::Whole = prepared {
             let of_member = members
@@ -254,12 +255,10 @@ fn execute(shared: &Shared) {
         let n = members.len();
         let started_at = shared.clock.now();
         let outcome = match (of, prepared) {
-            (None, _) => Outcome::Results(all_fail(n, "its weights are not in memory".to_owned())),
+            (Err(why), _) => Outcome::Results(all_fail(n, why.to_string())),
             (_, Prepared::Failed(why)) => Outcome::Results(all_fail(n, why)),
-            (Some(of), Prepared::Pass(pass)) => {
-                forward(&mut **of.operator.lock(), variant, pass, n)
-            }
-            (Some(of), Prepared::Whole) => {
+            (Ok(of), Prepared::Pass(pass)) => forward(&mut **of.operator.lock(), variant, pass, n),
+            (Ok(of), Prepared::Whole) => {
                 let operator = &mut **of.operator.lock();
                 Outcome::Results(results(n, || operator.run(variant, &inputs)))
             }
@@ -332,12 +331,12 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started:
             let _ = shared.copier.set(copier);
         }
         for &weights in resident {
-            keep(shared, weights, loader.load(weights, false)?);
+            shared.weights.read(&mut *loader, weights, false)?;
         }
         Ok(loader)
     };
-    let built =
-        catch_unwind(AssertUnwindSafe(build)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+    let built = catch_unwind(AssertUnwindSafe(build))
+        .unwrap_or_else(|panic| Err(loading_panicked(&*panic)));
     let mut loader = match built {
         Ok(loader) => loader,
         Err(error) => {
@@ -349,48 +348,30 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started:
     while let Some(task) = shared.wait(&shared.loads, |s| s.stop, |s| s.loads.pop_front()) {
         match task {
             LoadTask::Load(id, weights) => read(shared, &mut *loader, id, weights),
-            LoadTask::Unload(weights) => {
-                let gone = shared.weights.lock().swap_remove(&weights);
-                // Without the lock: it takes a while.
-                drop(gone);
-            }
+            LoadTask::Unload(weights) => shared.weights.forget(weights),
         }
     }
 }
 
 fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, weights: WeightsId) {
     let started_at = shared.clock.now();
-    let result = catch_unwind(AssertUnwindSafe(|| loader.load(weights, true)));
-    let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
+    let result = shared.weights.read(loader, weights, true);
     let is_there = result.is_ok();
-    let why = result.map(|of| keep(shared, weights, of)).err();
     let at = shared.clock.now();
     shared.act(|state| {
         state.actions.loaded(at, id, is_there, &mut state.commands);
     });
-    let ended = match why {
-        None => Ended::Ran {
+    let ended = match result {
+        Ok(()) => Ended::Ran {
             at,
             took: at.since(started_at),
         },
-        Some(error) => {
+        Err(error) => {
             tracing::warn!(device = shared.name, %error, "weights cannot be loaded");
             Ended::Failed(error.to_string().into())
         }
     };
     shared.report([Report::Done(Done::new(id, ended))]);
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> OperatorError {
-    OperatorError::Other(format!("loading panicked: {}", panic_text(panic)))
-}
-
-fn keep(shared: &Shared, weights: WeightsId, operator: Box<dyn Operator>) {
-    let kept = Kept {
-        preparation: operator.preparation(),
-        operator: Mutex::new(operator),
-    };
-    shared.weights.lock().insert(weights, Arc::new(kept));
 }
 
 /// Brings what has ended to where it is awaited, in the order in which it ended.

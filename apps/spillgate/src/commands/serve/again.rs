@@ -9,6 +9,7 @@ use crate::files::{self, LoadedPipeline};
 use crate::model_check::Checks;
 use parking_lot::Mutex;
 use spillgate_backend::operator::Library;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile::ProfileSet;
 
 use super::start::{Loaded, check, complete};
@@ -26,13 +27,15 @@ pub(crate) struct Again {
     pipelines: Vec<PathBuf>,
     library: Arc<Library>,
     checks: Mutex<Checks>,
+    served_by: ServedBy,
     last: Mutex<Last>,
 }
 
 impl Again {
     /// After the first reading.
-    pub(crate) fn new(pipelines: Vec<PathBuf>, loaded: Loaded) -> Self {
+    pub(crate) fn new(pipelines: Vec<PathBuf>, served_by: ServedBy, loaded: Loaded) -> Self {
         Again {
+            served_by,
             pipelines,
             library: loaded.library,
             checks: Mutex::new(loaded.checks),
@@ -53,6 +56,7 @@ impl Again {
     ) -> anyhow::Result<String> {
         let mut last = self.last.lock();
         let mut all = files::load_all(&self.pipelines, &self.library.catalog())?;
+        (all.iter_mut()).for_each(|loaded| loaded.served_by(self.served_by));
         let fingerprint = fingerprint(&all, &self.library);
         if fingerprint == last.fingerprint {
             return Ok("nothing has changed".to_owned());

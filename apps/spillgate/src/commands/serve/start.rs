@@ -21,6 +21,7 @@ use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::placement::{Decider, ServedBy};
 use spillgate_pipeline::topology::{Addresses, Topology};
 use spillgate_telemetry::logging::say;
 
@@ -143,7 +144,7 @@ pub(super) fn start(
 ) -> anyhow::Result<(Server, Option<Again>, Reload)> {
     let held = Held {
         clients: config.memory,
-        placed: config.placing.is_some(),
+        decider: config.placing.as_ref().map(|placing| placing.decider),
     };
     let loaded = load(pipelines, models, part, admin.as_ref(), Some(held))?;
     if let Some(part) = &loaded.part
@@ -174,9 +175,10 @@ pub(super) fn start(
         part: loaded.part.clone(),
         ..config
     };
+    let served_by = ServedBy::one_process(config.placing.as_ref().map(|p| p.decider));
     let (deployments, library) = (loaded.deployments.clone(), loaded.library.clone());
     // The processes of a topology are restarted instead: all of them need the same files.
-    let again = (config.part.is_none()).then(|| Again::new(pipelines.to_vec(), loaded));
+    let again = (config.part.is_none()).then(|| Again::new(pipelines.to_vec(), served_by, loaded));
     let start = Server::start_beside(admin, config, deployments, library);
     let server = tokio::runtime::Handle::current().block_on(start)?;
     Ok((server, again, reload))
@@ -186,8 +188,8 @@ pub(super) fn start(
 pub(crate) struct Held {
     /// Bytes for clients, or for gateways.
     pub(crate) clients: u64,
-    /// Its devices load weights when they are asked for.
-    pub(crate) placed: bool,
+    /// Decides about the models of its devices, outside of a topology, where not all stay that were read.
+    pub(crate) decider: Option<Decider>,
 }
 
 /// Reads and checks what is to be served: in this process, where it says what it has for that. It blocks.
@@ -216,11 +218,15 @@ pub(crate) fn load(
     }
     let part = match part {
         Some(part) => Some(read_part(part, &mut all)?),
-        None => None,
+        None => {
+            let by = ServedBy::one_process(held.as_ref().and_then(|held| held.decider));
+            all.iter_mut().for_each(|loaded| loaded.served_by(by));
+            None
+        }
     };
     let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
-    if let Some(Held { clients, placed }) = held {
-        let placed = placed || part.as_ref().is_some_and(|part| part.placing().is_some());
+    if let Some(Held { clients, .. }) = held {
+        let placed = all.iter().any(|of| of.pipeline.policy.decider.is_some());
         let need = Need::of(&all, &runs, placed, clients);
         say(&need
             .judge(Limit::of_process().as_ref())
@@ -300,11 +306,10 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
             names.join(", ")
         );
     };
-    let pipeline = Arc::make_mut(&mut loaded.pipeline);
-    let schedules = pipeline.modules.iter().map(|m| m.schedule);
-    pipeline.policy.dispatch = pipeline
-        .policy
-        .dispatch_of(topology.n_gateways(), schedules);
+    loaded.served_by(ServedBy {
+        decider: topology.sharing.map(|sharing| sharing.decider),
+        gateways: Some(topology.n_gateways()),
+    });
     Ok(Part {
         topology: Arc::new(topology),
         process,

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::files;
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::cluster_file::Served;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_sim::{ClusterReport, SimConfig};
 
 /// Puts the roles of a run on the nodes of a file.
@@ -17,11 +19,11 @@ pub(super) fn apply(file: &Path, config: &mut SimConfig) -> anyhow::Result<()> {
     };
     let cluster = files::load_cluster(file, served)?;
     config.gateways = cluster.shares();
-    let pipeline = Arc::make_mut(&mut config.pipeline);
-    let schedules = pipeline.modules.iter().map(|m| m.schedule);
-    pipeline.policy.dispatch = pipeline
-        .policy
-        .dispatch_of(config.gateways.len(), schedules);
+    let by = ServedBy {
+        decider: None,
+        gateways: Some(config.gateways.len()),
+    };
+    config.pipeline = Arc::new(Pipeline::clone(&config.pipeline).served_by(by));
     config.cluster = Some(Arc::new(cluster));
     Ok(())
 }

@@ -13,6 +13,7 @@ use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::Decider;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{ARRIVAL_COLUMNS, Arrival, parse_arrivals};
 use spillgate_sim::report::Models;
@@ -138,13 +139,8 @@ impl Simulated {
         if let Some(n) = args.models {
             give_models(Arc::make_mut(&mut loaded.pipeline), n);
         }
-        if let Some(first) = placings.first() {
-            let pipeline = Arc::make_mut(&mut loaded.pipeline);
-            match first.decider.placement() {
-                Some(name) => pipeline.go_under_placement(name),
-                None => pipeline.share_memory(),
-            }
-        }
+        let first = placings.first().map(|first| first.decider);
+        loaded.served_by(ServedBy::one_process(first));
         let pipeline = &loaded.pipeline;
         let has_families = pipeline.families().next().is_some();
         anyhow::ensure!(
@@ -328,8 +324,8 @@ impl ModelsArgs {
 /// The policies of a run under a placement.
 pub(super) fn placed(contender: &Contender, placing: Option<&Placing>) -> Contender {
     let mut contender = contender.clone();
-    if let Some(name) = placing.and_then(|placing| placing.decider.placement()) {
-        contender.policy = contender.policy.under_placement(name);
+    if let Some(placing) = placing {
+        contender.policy = contender.policy.decided_by(placing.decider);
     }
     contender
 }

@@ -8,6 +8,7 @@ use crate::commands::serve::start::Loaded;
 use crate::embedded::Deployment;
 use crate::files;
 use anyhow::Context;
+use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile_file::render_profiles;
 use tokio::task::JoinHandle;
 
@@ -36,7 +37,7 @@ impl Reload {
     pub(super) fn new(pipeline: PathBuf, topology: PathBuf, loaded: Loaded) -> Self {
         Reload {
             common: common(&loaded.deployments[0]),
-            again: Arc::new(Again::new(vec![pipeline], loaded)),
+            again: Arc::new(Again::new(vec![pipeline], ServedBy::default(), loaded)),
             topology,
             reading: None,
         }

@@ -33,8 +33,6 @@ fn broker(
         pulls: false,
         is_family,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: scheduler.expect("the profile fits"),
@@ -108,9 +106,6 @@ fn run(broker: &mut Broker<u64>, steps: &[Step]) -> Left {
                 let batch = broker.take_batch(now, now, &mut out).members;
                 let members = batch.iter().map(|m| (m.payload, m.request.member.0));
                 left.batches.push(members.collect());
-                if let Some(first) = batch.first() {
-                    broker.ran(now, first.request.member, Some(Duration::from_millis(20)));
-                }
             }
             Step::Expire => broker.expire(now, &mut out),
         }
@@ -292,125 +287,4 @@ fn requests_of_other_members_are_served_while_a_scheduler_waits() {
         }
         assert_eq!((served, out.len()), (12, 0), "{schedule:?}");
     }
-}
-
-/// A broker of which member 0 is in memory, and where a load took 100 ms.
-fn warm_broker(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Broker<u64> {
-    let mut broker = broker(policy, schedule, 2, true);
-    broker.ran(at(0), MemberId(0), Some(Duration::from_millis(100)));
-    broker
-}
-
-fn arrive(broker: &mut Broker<u64>, requests: &[(u64, u64, u16)], out: &mut Vec<Rejected<u64>>) {
-    for &(id, deadline_ms, member) in requests {
-        broker.arrive(at(0), of_member(id, deadline_ms, member), id, out);
-    }
-}
-
-#[test]
-fn a_request_that_its_load_makes_late_is_dropped_where_others_wait() {
-    for policy in [
-        DropPolicyName::Spillgate,
-        DropPolicyName::SpillgateHbf,
-        DropPolicyName::PardLbf,
-    ] {
-        let mut out = Vec::new();
-        let mut broker = warm_broker(policy, None);
-        arrive(
-            &mut broker,
-            &[(1, 70, 1), (2, 80, 0), (3, 190, 0)],
-            &mut out,
-        );
-        broker.collect(at(0), at(0), &mut out);
-        let batch = broker.take_batch(at(0), at(0), &mut out);
-        assert_eq!(batch.load, Duration::ZERO, "{policy:?}");
-        let mut ran: Vec<u64> = batch.members.iter().map(|m| m.payload).collect();
-        ran.sort_unstable();
-        assert_eq!(ran, [2, 3], "{policy:?}");
-        assert_eq!(out[0].drop.reason, DropReason::Predicted, "{policy:?}");
-        let waits = out[0].drop.estimate.map(|e| e.wait);
-        assert_eq!(waits, Some(Duration::from_millis(100)), "{policy:?}");
-    }
-}
-
-#[test]
-fn a_batch_of_a_model_that_is_not_in_memory_is_expected_to_wait_for_its_load() {
-    for (policy, schedule) in [
-        (DropPolicyName::Spillgate, None),
-        (DropPolicyName::Pard, None),
-        (DropPolicyName::Nexus, None),
-        (DropPolicyName::Spillgate, Some(ScheduleName::Goodput)),
-    ] {
-        let mut out = Vec::new();
-        let mut broker = warm_broker(policy, schedule);
-        arrive(&mut broker, &[(1, 900, 1)], &mut out);
-        broker.collect(at(0), at(0), &mut out);
-        let batch = broker.take_batch(at(0), at(0), &mut out);
-        assert_eq!(batch.load, Duration::from_millis(100), "{policy:?}");
-        assert_eq!(batch.execution, Duration::from_millis(10), "{policy:?}");
-        broker.ran(at(0), MemberId(1), None);
-        arrive(&mut broker, &[(2, 900, 1)], &mut out);
-        broker.collect(at(0), at(0), &mut out);
-        let batch = broker.take_batch(at(0), at(0), &mut out);
-        assert_eq!(batch.load, Duration::ZERO, "{policy:?}");
-        broker.unloaded();
-        arrive(&mut broker, &[(3, 900, 0)], &mut out);
-        broker.collect(at(0), at(0), &mut out);
-        let batch = broker.take_batch(at(0), at(0), &mut out);
-        assert_eq!(batch.load, Duration::from_millis(100), "{policy:?}");
-        assert!(out.is_empty(), "{policy:?}");
-    }
-}
-
-/// Otherwise a model whose load exceeds the SLO would never serve.
-#[test]
-fn a_model_is_loaded_where_nothing_else_waits_and_for_one_in_so_many() {
-    let mut out = Vec::new();
-    let mut broker = warm_broker(DropPolicyName::Spillgate, None);
-    arrive(&mut broker, &[(1, 50, 1)], &mut out);
-    let alone = broker.take_batch(at(0), at(0), &mut out);
-    assert_eq!(alone.members.len(), 1);
-    let mut tried = Vec::new();
-    for id in (10..40).step_by(2) {
-        arrive(&mut broker, &[(id, 50, 2), (id + 1, 60, 0)], &mut out);
-        while let batch = broker.take_batch(at(0), at(0), &mut out)
-            && !batch.members.is_empty()
-        {
-            tried.extend(
-                batch
-                    .members
-                    .iter()
-                    .map(|m| m.payload)
-                    .filter(|id| id % 2 == 0),
-            );
-        }
-    }
-    assert_eq!(tried.first(), Some(&24), "the eighth");
-    assert_eq!(
-        out.iter().map(|r| r.payload).collect::<Vec<_>>()[..3],
-        [10, 12, 14]
-    );
-}
-
-#[test]
-fn a_backlog_counts_the_loads_that_it_waits_for() {
-    let mut out = Vec::new();
-    let mut broker = warm_broker(DropPolicyName::Spillgate, None);
-    // In order of deadlines the load makes request 3 late, so the highest budget goes first.
-    arrive(
-        &mut broker,
-        &[(1, 120, 1), (2, 125, 0), (3, 129, 0)],
-        &mut out,
-    );
-    let first = broker.take_batch(at(0), at(0), &mut out).members;
-    let first: Vec<u64> = first.iter().map(|m| m.payload).collect();
-    assert_eq!(first, [3, 2]);
-    let mut unknown = super::families::broker(DropPolicyName::Spillgate, None, 2, true);
-    arrive(
-        &mut unknown,
-        &[(1, 120, 1), (2, 125, 0), (3, 129, 0)],
-        &mut out,
-    );
-    let first = unknown.take_batch(at(0), at(0), &mut out).members;
-    assert_eq!(first[0].payload, 1, "no load is known to take long");
 }

@@ -19,8 +19,6 @@ fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> 
         pulls: false,
         is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 5,
         background_time: Duration::from_millis(2),
         schedule: scheduler.expect("the profile fits"),

@@ -4,7 +4,7 @@ use spillgate_pipeline::id::{MemberId, WeightsId};
 use spillgate_pipeline::request::DropReason;
 
 use super::*;
-use crate::weights::store::{FAILED_FOR, MemoryConfig, WeightsSize, WorkerWeights};
+use crate::weights::store::{FAILED_FOR, WeightStoreConfig, WeightsSize, WorkerWeights};
 
 const LOAD: u64 = 20;
 
@@ -28,14 +28,14 @@ fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> 
         weights: (0..3).map(WeightsId).collect(),
         by_variant: false,
     };
-    let memory = Memory::new(MemoryConfig {
+    let memory = WeightStore::new(WeightStoreConfig {
         pages: 2,
         weights: [size; 3].into(),
         workers: vec![(WorkerId(1), of)],
         resident: vec![WeightsId(0)],
     });
     let device = Device::new(vec![(WorkerId(1), config)], Duration::from_nanos(2));
-    let mut device = device.with_memory(memory);
+    let mut device = device.with_weights(memory);
     let mut out = Vec::new();
     device.on_event(at(0), DeviceEvent::Greeted(GatewayId(0)), &mut out);
     assert_eq!(does(&out), [Does::Holds(0, true)]);

@@ -50,8 +50,6 @@ fn asking(homes: u16) -> Asking {
         pulls: true,
         is_family: false,
         is_adapted: false,
-        default_member: None,
-        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,
@@ -123,7 +121,6 @@ impl Asking {
         let batch = self.batch.take().expect("a batch runs");
         self.on(DeviceEvent::BatchEnded {
             batch,
-            load: None,
             took: RUN,
             sampled: None,
         })
@@ -375,7 +372,6 @@ fn a_device_that_leaves_finishes_its_batch() {
     it.now = us(20_000);
     let said = it.on(DeviceEvent::BatchEnded {
         batch: it.batch.unwrap(),
-        load: None,
         took: RUN,
         sampled: None,
     });

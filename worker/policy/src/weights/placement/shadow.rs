@@ -6,6 +6,8 @@ use std::time::Duration;
 use spillgate_pipeline::id::{ActionId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::weights::pages::Pages;
+
 use super::DeviceSpec;
 use super::events::Ended;
 use super::queues::Waiting;
@@ -33,9 +35,6 @@ pub(super) struct Sent {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    pages: u32,
-    is_held: bool,
-    is_loaded: bool,
     last_used: Timestamp,
     /// Actions under way that need them.
     under_way: u32,
@@ -67,8 +66,7 @@ pub(super) struct Shadow {
     link_price: f64,
     /// Its link is idle, and nothing was worth a LOAD: all weights are weighed again at this moment.
     pub(super) content_until: Option<Timestamp>,
-    free_pages: u32,
-    pages: u32,
+    pages: Pages,
     /// By weights.
     slots: Vec<Slot>,
     /// Weights that are held, by their last use.
@@ -79,10 +77,6 @@ pub(super) struct Shadow {
 
 impl Shadow {
     pub(super) fn new(spec: &DeviceSpec, pages: &[u32]) -> Self {
-        let slot = |&pages: &u32| Slot {
-            pages,
-            ..Slot::default()
-        };
         let mut shadow = Shadow {
             sent: VecDeque::new(),
             heard: Timestamp::ZERO,
@@ -93,16 +87,14 @@ impl Shadow {
             price: 0.0,
             link_price: 0.0,
             content_until: None,
-            free_pages: spec.pages,
-            pages: spec.pages,
-            slots: pages.iter().map(slot).collect(),
+            pages: Pages::new(spec.pages, pages.iter().copied()),
+            slots: vec![Slot::default(); pages.len()],
             recent: BTreeSet::new(),
             ready: BTreeSet::new(),
         };
         for &weights in &spec.resident {
-            if shadow.slots[weights.idx()].pages <= shadow.free_pages {
-                shadow.hold(Timestamp::ZERO, weights);
-                shadow.slots[weights.idx()].is_loaded = true;
+            if shadow.hold(Timestamp::ZERO, weights) {
+                shadow.pages.ready(weights);
             }
         }
         shadow
@@ -130,7 +122,7 @@ impl Shadow {
 
     /// Pages that are taken, and all.
     pub(super) fn pages(&self) -> (u32, u32) {
-        (self.pages - self.free_pages, self.pages)
+        self.pages.taken()
     }
 
     /// Weights that the device holds or is loading.
@@ -139,7 +131,7 @@ impl Shadow {
     }
 
     pub(super) fn holds(&self, weights: WeightsId) -> bool {
-        self.slots[weights.idx()].is_held
+        self.pages.is_held(weights)
     }
 
     /// Models that have requests and whose weights are there, the first deadline first.
@@ -218,12 +210,14 @@ impl Shadow {
         Some(sent)
     }
 
-    fn hold(&mut self, now: Timestamp, weights: WeightsId) {
-        let slot = &mut self.slots[weights.idx()];
-        slot.is_held = true;
-        slot.last_used = now;
-        self.free_pages -= slot.pages;
-        self.recent.insert((now, weights));
+    /// False where they do not fit, or are held.
+    fn hold(&mut self, now: Timestamp, weights: WeightsId) -> bool {
+        let fits = self.pages.take(weights);
+        if fits {
+            self.slots[weights.idx()].last_used = now;
+            self.recent.insert((now, weights));
+        }
+        fits
     }
 
     /// A LOAD was sent that is expected to end then.
@@ -233,7 +227,8 @@ impl Shadow {
         (id, weights): (ActionId, WeightsId),
         (ends, takes): (Timestamp, Duration),
     ) {
-        self.hold(now, weights);
+        let fits = self.hold(now, weights);
+        debug_assert!(fits, "there is room for what is loaded");
         self.link_free = ends;
         self.content_until = None;
         let loading = Loading {
@@ -263,11 +258,9 @@ impl Shadow {
 
     /// Weights were told to go. `keys` are the models that run with them and have requests, each with the first deadline.
     pub(super) fn unload(&mut self, weights: WeightsId, keys: &[(Timestamp, ModelId)]) {
-        let slot = &mut self.slots[weights.idx()];
-        slot.is_held = false;
-        slot.is_loaded = false;
-        self.free_pages += slot.pages;
-        self.recent.remove(&(slot.last_used, weights));
+        self.pages.release(weights);
+        let last_used = self.slots[weights.idx()].last_used;
+        self.recent.remove(&(last_used, weights));
         for key in keys {
             self.ready.remove(key);
         }
@@ -278,7 +271,7 @@ impl Shadow {
         let at = self.loading.iter().position(|l| l.id == id)?;
         let Loading { weights, .. } = self.loading.remove(at)?;
         if is_there {
-            self.slots[weights.idx()].is_loaded = true;
+            self.pages.ready(weights);
         } else {
             self.unload(weights, &[]);
         }
@@ -297,7 +290,7 @@ impl Shadow {
         before: Option<Timestamp>,
         after: Option<Timestamp>,
     ) {
-        if !self.slots[weights.idx()].is_loaded {
+        if !self.pages.is_ready(weights) {
             return;
         }
         if let Some(before) = before {
@@ -308,7 +301,7 @@ impl Shadow {
 
     /// Whether weights could ever be held.
     pub(super) fn can_hold(&self, weights: WeightsId) -> bool {
-        self.slots[weights.idx()].pages <= self.pages
+        self.pages.can_hold(weights)
     }
 
     /// Weights get no LOAD before that moment.
@@ -321,7 +314,7 @@ impl Shadow {
     }
 
     pub(super) fn free_pages(&self) -> u32 {
-        self.free_pages
+        self.pages.free()
     }
 
     /// Weights that may be unloaded, those that were used longest ago first.
@@ -332,7 +325,6 @@ impl Shadow {
 
     /// Whether weights are there and no action under way needs them.
     pub(super) fn is_idle(&self, weights: WeightsId) -> bool {
-        let slot = &self.slots[weights.idx()];
-        slot.is_loaded && slot.under_way == 0
+        self.pages.is_ready(weights) && self.slots[weights.idx()].under_way == 0
     }
 }

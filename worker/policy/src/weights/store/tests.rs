@@ -13,14 +13,14 @@ fn weights(list: &[u32]) -> Vec<WeightsId> {
 }
 
 /// A device with so many pages, for weights that take so many, of which those are there.
-fn memory(pages: u32, of: &[u32], resident: &[u32]) -> Memory {
+fn memory(pages: u32, of: &[u32], resident: &[u32]) -> WeightStore {
     let sizes = of.iter().map(|&pages| WeightsSize { pages, load: LOAD });
     let all = (0..of.len() as u32).map(WeightsId).collect();
     let worker = WorkerWeights {
         weights: all,
         by_variant: false,
     };
-    Memory::new(MemoryConfig {
+    WeightStore::new(WeightStoreConfig {
         pages,
         weights: sizes.collect(),
         workers: vec![(WorkerId(0), worker)],
@@ -38,12 +38,12 @@ fn wanted(id: u32, in_time: usize) -> Wanted {
 }
 
 /// Begins to read one of these: what it is, and what gives way.
-fn read(memory: &mut Memory, now: Timestamp, all: &[Wanted]) -> Option<(u32, Vec<u32>)> {
+fn read(memory: &mut WeightStore, now: Timestamp, all: &[Wanted]) -> Option<(u32, Vec<u32>)> {
     let (read, out) = memory.read_next(now, all.to_vec(), &IndexMap::default(), &[])?;
     Some((read.0, out.into_iter().map(|w| w.0).collect()))
 }
 
-fn ask(memory: &mut Memory, now: Timestamp, id: u32, times: usize) {
+fn ask(memory: &mut WeightStore, now: Timestamp, id: u32, times: usize) {
     for _ in 0..times {
         memory.asked(now, WeightsId(id));
     }
@@ -154,7 +154,7 @@ fn what_only_requests_without_an_slo_wait_for_is_read_last_and_into_memory_that_
     let mut memory = memory(2, &[1; 4], &[0, 1]);
     ask(&mut memory, at(0), 0, 2);
     ask(&mut memory, at(0), 1, 1);
-    let next = |memory: &Memory, now, all: &[Wanted], waiting: &IndexMap<_, _, _>| {
+    let next = |memory: &WeightStore, now, all: &[Wanted], waiting: &IndexMap<_, _, _>| {
         let next = memory.clone().read_next(now, all.to_vec(), waiting, &[]);
         next.map(|(read, out)| (read.0, out.into_iter().map(|w| w.0).collect::<Vec<_>>()))
     };
@@ -183,7 +183,7 @@ fn what_cannot_be_read_gives_its_pages_back_and_fails_requests_for_a_while() {
     let mut memory = memory(2, &[2, 2], &[0]);
     assert!(read(&mut memory, at(0), &[wanted(1, 1)]).is_some());
     memory.read_ended(at(10), false);
-    assert_eq!(memory.pages(), (0, 2));
+    assert_eq!(memory.pages(), Some((0, 2)));
     assert!(memory.serves(at(11), WeightsId(1)), "its requests hear why");
     assert!(!memory.serves(at(10) + FAILED_FOR, WeightsId(1)));
     let account = memory.account();
@@ -196,7 +196,7 @@ fn what_cannot_be_read_gives_its_pages_back_and_fails_requests_for_a_while() {
 #[test]
 fn a_batch_says_how_its_weights_were_read_if_it_waited_for_them() {
     let mut memory = memory(2, &[1, 1], &[0]);
-    let bound = |memory: &mut Memory, id, came: &[u64]| {
+    let bound = |memory: &mut WeightStore, id, came: &[u64]| {
         memory.bound(WeightsId(id), came.iter().map(|ms| at(*ms)))
     };
     assert_eq!(bound(&mut memory, 0, &[0]), None, "it was there");
@@ -231,14 +231,14 @@ proptest! {
                 _ => if let Some((_, out)) = read(&mut memory, at(ms), &[wanted(id as u32, n)]) {
                     prop_assert!(out.iter().all(|w| before.contains(&WeightsId(*w))));
                     // Without any one of those that gave way it would not fit.
-                    let free = memory.pages().1 - memory.pages().0;
+                    let free = memory.pages.free();
                     let least = out.iter().map(|w| of[*w as usize]).min();
                     prop_assert!(least.is_none_or(|least| free < least));
                 }
             }
             let used: u32 = memory.held().map(|w| of[w.idx()]).sum();
             prop_assert!(used <= pages);
-            prop_assert_eq!(memory.pages(), (used, pages));
+            prop_assert_eq!(memory.pages(), Some((used, pages)));
         }
     }
 }

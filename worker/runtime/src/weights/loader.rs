@@ -119,6 +119,13 @@ impl Source {
         member.or_else(file).unwrap_or("")
     }
 
+    /// How long reading it takes: as its profile says, else as its check did, if that has loaded one.
+    pub fn known_load(&self) -> Option<Duration> {
+        let checked = self.worker.members.as_ref();
+        let checked = checked.map(|members| members.first_load());
+        self.worker.load.or(checked.filter(|load| !load.is_zero()))
+    }
+
     fn needs_model(&self, library: &Library) -> bool {
         let kind = library.get(&self.module().op);
         kind.is_none_or(|kind| kind.module_type().model != ModelNeed::None)
