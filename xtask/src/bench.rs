@@ -1,10 +1,11 @@
-//! The benchmarks of running servers, which are the program `spillgate-bench` of apps/bench.
+//! The benchmarks of running servers, which are those of the laboratory (lab/bench).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use xtask::args::Args;
+use xtask::setup;
 use xtask::workspace::Workspace;
 
 /// `cargo xtask live`.
@@ -65,8 +66,12 @@ pub(crate) fn processes(workspace: &Workspace, args: Args) -> Result<()> {
 /// Builds the program and becomes it: it ends what it starts by itself, and paths among its arguments are relative to
 /// where we were called.
 fn run(workspace: &Workspace, name: &str, args: Args) -> Result<()> {
-    workspace.build(&["-p", "spillgate-bench"])?;
-    let program = workspace.target_dir()?.join("debug/spillgate-bench");
-    let error = Command::new(program).arg(name).args(args).exec();
-    Err(error).context("cannot start spillgate-bench")
+    setup::run(workspace)?;
+    workspace.build(&["-p", "spillgate-lab"])?;
+    let program = workspace.target_dir()?.join("debug/spillgate-lab");
+    let error = Command::new(program)
+        .args(["bench", name])
+        .args(args)
+        .exec();
+    Err(error).context("cannot start spillgate-lab")
 }

@@ -55,7 +55,7 @@ fn trainer(workspace: &Workspace, verb: &str, args: Args) -> Result<()> {
     setup::run(workspace)?;
     let mut cargo = workspace.cargo();
     cargo
-        .args(["run", "--release", "-p", "spillgate-train", "--", verb])
+        .args(["run", "--release", "-p", "spillgate-lab", "--", verb])
         .args(args);
     process::run(&mut cargo)
 }

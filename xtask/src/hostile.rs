@@ -69,10 +69,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         Some(program) => program.clone(),
         None => options.profile.program(workspace, "spillgate")?,
     };
-    let attacks = options.profile.program(workspace, "spillgate-hostile")?;
+    let attacks = options.profile.program(workspace, "spillgate-lab")?;
     let mut hostile = workspace.program(attacks);
     hostile
-        .arg("--spillgate")
+        .args(["hostile", "--spillgate"])
         .arg(served)
         .arg("--pipelines")
         .arg(workspace.path("apps/pipelines"))

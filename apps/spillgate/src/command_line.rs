@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, TypedValueParser};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use spillgate_backend::operator::Library;
-use spillgate_evaluate::EvaluateArgs;
 use spillgate_telemetry::logging;
 
 use crate::model_check::{self, SUBCOMMAND};
@@ -16,7 +15,7 @@ use crate::model_check::{self, SUBCOMMAND};
 use crate::commands;
 use crate::commands::roles::Holds;
 use crate::commands::{
-    adapt, graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
+    graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
     validate,
 };
 
@@ -64,21 +63,30 @@ enum Command {
     Profile(profile::ProfileArgs),
     /// Plan batch sizes and workers for a rate or a number of GPUs.
     Plan(plan::PlanArgs),
-    /// Map clients to variants of a model and to workers, for one instance file.
-    Adapt(adapt::AdaptArgs),
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
-    /// Evaluate policies in the simulator and write tables and plots.
-    Evaluate(EvaluateArgs),
     /// Show what processes are, do and expect: roles, workers, rates, peers.
     Status(status::StatusArgs),
     /// Make a token for a client of a server that is started with --tokens.
     Token(token::TokenArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
+    /// Said where it is now.
+    #[command(hide = true, disable_help_flag = true)]
+    Evaluate(Elsewhere),
+    /// Said where it is now.
+    #[command(hide = true, disable_help_flag = true)]
+    Adapt(Elsewhere),
     /// Load and run a module's models once, confined; the other commands start it.
     #[command(name = SUBCOMMAND, hide = true)]
     CheckModel,
+}
+
+/// The arguments of a command that is another program's.
+#[derive(Args)]
+struct Elsewhere {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _args: Vec<std::ffi::OsString>,
 }
 
 /// The whole command line of `spillgate`, with pipelines whose modules are of the types in `library`. It is the `main` of a program: one with
@@ -117,11 +125,9 @@ pub fn main(library: Library) -> ExitCode {
         Command::Modules(args) => modules::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
-        Command::Adapt(args) => adapt::run(&args),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Evaluate(args) => {
-            spillgate_evaluate::run(&args, commands::print).map(|()| ExitCode::SUCCESS)
-        }
+        Command::Evaluate(_) => commands::in_laboratory("evaluate"),
+        Command::Adapt(_) => commands::in_laboratory("adapt"),
         Command::Status(args) => status::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Trace(args) => trace::run(&args),

@@ -1,6 +1,5 @@
 //! The subcommands, one file each, and what they share.
 
-pub(crate) mod adapt;
 pub(crate) mod address;
 pub(crate) mod cores;
 pub(crate) mod graph;
@@ -53,6 +52,14 @@ pub(crate) fn library() -> Arc<Library> {
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
+
+/// Where a command is that is the laboratory's.
+pub(crate) fn in_laboratory(command: &str) -> anyhow::Result<ExitCode> {
+    complain(&format!(
+        "error: {command} is a command of the laboratory: cargo run --release -p spillgate-lab -- {command}"
+    ));
+    Ok(ExitCode::from(2))
+}
 
 /// Reads a number of devices.
 pub(crate) fn gpus() -> clap::builder::RangedI64ValueParser<u32> {

@@ -29,6 +29,9 @@ const MODULES: &str = "spillgate-modules";
 const CHART: &str = "spillgate-chart";
 const CLIENT: &str = "spillgate-client";
 const EVALUATE: &str = "spillgate-evaluate";
+const BENCH: &str = "spillgate-bench";
+const HOSTILE: &str = "spillgate-hostile";
+const TRAIN: &str = "spillgate-train";
 const XTASK: &str = "xtask";
 
 /// What each crate may depend on. The programs compose: they may use every library.
@@ -81,12 +84,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     // It knows the server by its wire alone.
-    ("spillgate-hostile", &[PIPELINE, PROTO]),
-    ("spillgate-train", LIBRARIES),
+    (HOSTILE, &[PIPELINE, PROTO]),
+    (TRAIN, LIBRARIES),
     ("spillgate", LIBRARIES),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
-    ("spillgate-bench", &[XTASK, OUTPUT]),
+    (BENCH, &[XTASK, OUTPUT]),
+    // The laboratory: nothing depends on it.
+    (
+        "spillgate-lab",
+        &[
+            PIPELINE,
+            CONTROLLER_POLICY,
+            BACKEND,
+            CLIENT,
+            EVALUATE,
+            BENCH,
+            HOSTILE,
+            TRAIN,
+        ],
+    ),
 ];
 
 const LIBRARIES: &[&str] = &[
@@ -107,7 +124,6 @@ const LIBRARIES: &[&str] = &[
     OUTPUT,
     PICTURE,
     CLIENT,
-    EVALUATE,
 ];
 
 /// Libraries that belong to some crates alone.
@@ -115,7 +131,7 @@ const RESERVED: &[(&[&str], &[&str])] = &[
     // libtorch: the backend behind a feature; programs for its link arguments, the trainer for gradients.
     (
         &["tch", "torch-sys"],
-        &[BACKEND, MODULES, "spillgate-train", "spillgate"],
+        &[BACKEND, MODULES, TRAIN, "spillgate", "spillgate-lab"],
     ),
 ];
 

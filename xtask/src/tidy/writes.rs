@@ -20,7 +20,7 @@ const EXCEPTIONS: [(&str, &str); 6] = [
         "logs of children grow while they are read",
     ),
     (
-        "apps/hostile/src/",
+        "lab/hostile/src/",
         "files of a server under attack, in a folder that goes with it",
     ),
     (

@@ -377,6 +377,18 @@ fn flags_outside_of_their_range_are_usage_errors_also_by_environment() {
     }
 }
 
+#[test]
+fn commands_of_the_laboratory_say_where_they_are() {
+    for arguments in [&["evaluate", "pard", "--help"][..], &["adapt", "x.json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
+        let output = command.args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let where_it_is = format!("-p spillgate-lab -- {}", arguments[0]);
+        assert!(said.contains(&where_it_is), "{said}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
 /// The same command under a limit of descriptors, in the words of `ulimit`.
 fn limited(limit: &str, command: &Command) -> Command {
     let mut limited = Command::new("sh");
