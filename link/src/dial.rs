@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tonic::codegen::Service;
 use tonic::transport::Endpoint;
 
-use crate::end::{MESSAGE_MAX, WINDOW, Wire};
 use crate::outlet::outlet;
+use crate::session::{MESSAGE_MAX, WINDOW, Wire};
 use crate::tls::{LinkTls, SPEAKS_TLS, TLS_ALERT, in_words};
 
 /// Why reading failed, in words. HTTP/2 keeps the text of an error only.

@@ -3,10 +3,10 @@
 //! [`tls`]: certificates on both sides of each connection.
 
 mod dial;
-mod end;
 pub mod links;
 mod outlet;
 pub mod serve;
+mod session;
 pub mod tls;
 mod visit;
 pub mod wire;

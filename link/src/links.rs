@@ -16,8 +16,8 @@ use spillgate_pipeline::values::Peer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::end::{End, How, Wire};
 use crate::outlet::Outlet;
+use crate::session::{End, How, Wire};
 use crate::tls::LinkTls;
 use crate::wire::{Brought, Packet, Parcel};
 

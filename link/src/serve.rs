@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::Service;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::end::{LINGER, MESSAGE_MAX, WINDOW, Wire};
 use crate::links::{Links, Security};
 use crate::outlet::{Writes, outlet};
+use crate::session::{LINGER, MESSAGE_MAX, WINDOW, Wire};
 use crate::tls::{SPEAKS_PLAIN, SPEAKS_TLS, TLS_ALERT};
 use crate::visit::{Leaves, Measured, Seat, Visit, Visits};
 

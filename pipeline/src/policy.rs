@@ -141,7 +141,7 @@ impl PolicyConfig {
         if self.dispatch != Some(DispatchPolicyName::Pull) || may_pull(&self.drop) {
             return None;
         }
-        let others = DropPolicyName::ALL.into_iter().filter(may_pull);
+        let others = DropPolicyName::OFFERED.into_iter().filter(may_pull);
         Some(Problem::PulledAhead {
             drop: self.drop.name().to_owned(),
             others: others.map(|drop| drop.name().to_owned()).collect(),

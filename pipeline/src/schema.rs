@@ -125,7 +125,7 @@ fn policy() -> Value {
             "drop": {
                 "description": "Which requests are dropped, in which order the others are served. \
                                 docs/policy.md explains each.",
-                "enum": DropPolicyName::ALL.map(DropPolicyName::name),
+                "enum": DropPolicyName::OFFERED.map(DropPolicyName::name),
                 "default": POLICY_DEFAULT.drop.name(),
             },
             "dispatch": {

@@ -288,9 +288,9 @@ fn read_policy(
     let fields = reader::record(sink, node, place, expected, &POLICY_FIELDS);
     let mut policy = POLICY_DEFAULT;
     if let Some(f) = fields.get("drop") {
-        let names = DropPolicyName::ALL.map(DropPolicyName::name);
+        let names = DropPolicyName::OFFERED.map(DropPolicyName::name);
         if let Some(i) = reader::choice(sink, f.node, &f.place, "drop policy", &names) {
-            policy.drop = DropPolicyName::ALL[i];
+            policy.drop = DropPolicyName::OFFERED[i];
             policy.drop_is_named = true;
         }
     }

@@ -29,8 +29,8 @@ use spillgate_pipeline::request::ModelChoice;
 use spillgate_worker::confinement;
 use spillgate_worker::executor::{Executor, OperatorExecutor, WorkerSpec};
 
+use crate::device_assignment::resolve_device;
 use crate::embedded::Deployment;
-use crate::placement::resolve_device;
 use labelled::{Kind, Labelled, Sample};
 use tally::Tally;
 

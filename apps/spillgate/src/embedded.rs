@@ -45,14 +45,14 @@ use spillgate_worker_policy::device::{self};
 use spillgate_worker_policy::weights::store::WeightStore;
 
 use crate::cores::Cores;
+use crate::device_assignment::{Placed, place, process_and_device};
+use crate::device_reports::Upstreams;
 use crate::devices::Device;
 use crate::fleets::{self, Around, Placing, SharedDevice};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
-use crate::placement::{Placed, place, process_and_device};
 use crate::status::streams_of;
 use crate::status::{DeviceName, MeasuredStatus, StatusReader};
-use crate::upstreams::Upstreams;
 use crate::values::Values;
 pub use refused::StartError;
 

@@ -24,9 +24,9 @@ use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
-use crate::beside::{Folders, option_files};
+use crate::device_assignment::{PlacingError, resolve_device};
 use crate::model_check::{Families, Variables};
-use crate::placement::{PlacingError, resolve_device};
+use crate::model_files::{Folders, option_files};
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
 const FILE_BYTES_MAX: usize = 5 << 20;

@@ -34,8 +34,8 @@ use spillgate_worker_policy::weights::placement::{
 };
 
 use crate::cores::Cores;
+use crate::device_reports::Upstreams;
 use crate::embedded::StartError;
-use crate::upstreams::Upstreams;
 use expected::guessed_load;
 use expected::{Expected, ExpectedRun};
 pub use host::FleetHost;

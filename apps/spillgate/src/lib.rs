@@ -3,23 +3,24 @@
 
 pub mod accuracy;
 pub mod admin;
-mod beside;
 mod certificates;
 mod command_line;
 mod commands;
 pub mod cores;
+pub mod device_assignment;
+mod device_reports;
 pub mod devices;
 pub mod embedded;
 pub mod files;
 pub mod fleets;
+mod freed_memory;
 mod health;
-mod heap;
 pub mod measure;
 pub mod member;
 pub mod memory_limit;
 pub mod model_check;
+mod model_files;
 pub mod part;
-pub mod placement;
 #[cfg(test)]
 mod reference;
 pub mod reload;
@@ -28,7 +29,6 @@ pub mod server;
 mod serving;
 mod signals;
 pub mod status;
-mod upstreams;
 mod values;
 
 pub use command_line::main;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::device_kind;
 
+use crate::device_assignment::resolve_device;
 use crate::files::LoadedPipeline;
-use crate::placement::resolve_device;
 
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";

@@ -41,8 +41,8 @@ use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_worker::confinement;
 
-use crate::beside::option_files;
 use crate::files::{LoadError, LoadedPipeline};
+use crate::model_files::option_files;
 use folders::ModelFolders;
 use message::{Answer, Hash, Question};
 

@@ -23,9 +23,9 @@ use spillgate_pipeline::session::{Greeting, PipelineHash};
 use spillgate_pipeline::topology::Topology;
 use spillgate_pipeline::values::Peer;
 
+use crate::device_assignment::resolve_device;
 use crate::devices::Device;
 use crate::fleets::Placing;
-use crate::placement::resolve_device;
 use crate::reload::Reload;
 use crate::status::DeviceName;
 use crate::values::{Unpacked, Values};

@@ -29,8 +29,8 @@ use crate::cores::Cores;
 use crate::devices::Device;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
+use crate::freed_memory;
 use crate::health::{GuardedHealth, full, service_of};
-use crate::heap;
 use crate::member;
 use crate::part::Part;
 use crate::reload::Reload;
@@ -298,8 +298,8 @@ impl Server {
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
         tokio::spawn(watch(serving.clone(), health.clone(), leaves.clone()));
-        heap::keep();
-        tokio::spawn(heap::trim(edge.account().clone(), stop.clone()));
+        freed_memory::keep();
+        tokio::spawn(freed_memory::trim(edge.account().clone(), stop.clone()));
         connections.spawn(listener::serve(
             listener,
             services,

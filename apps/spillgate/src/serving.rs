@@ -18,8 +18,8 @@ use tonic_health::server::HealthReporter;
 use crate::cores::Cores;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
+use crate::freed_memory;
 use crate::health::service_of;
-use crate::heap;
 use crate::server::STOP_LIMIT;
 
 /// How long the old definition had no request when it ends: a stream that read a frame just before the change has submitted it by
@@ -259,7 +259,7 @@ async fn end(serving: Serving, old: Arc<Embedded>, drain: Duration, place: Owned
         let busy = old.stop(STOP_LIMIT);
         drop(old);
         // Models and queues of one definition are megabytes, and the next one has taken its own already.
-        heap::give_back();
+        freed_memory::give_back();
         drop(place);
         busy
     });

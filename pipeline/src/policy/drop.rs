@@ -1,5 +1,5 @@
 //! The list of drop policies. Each has a file of its own, with its recipe. To add a policy: write its file, add a `mod`
-//! line and a line of the list below, add a line to docs/policy.md, and update the golden texts that list all names
+//! line and a line of the list below, add it to those that are offered and to docs/policy.md, and update the golden texts that list all names
 //! (`UPDATE_EXPECT=1 cargo test`).
 
 mod clipper_plus_plus;
@@ -82,7 +82,18 @@ drop_policies! {
 }
 
 impl DropPolicyName {
-    /// Its name in YAML.
+    /// Those that pipeline files and the command line name. The others are ablations and bounds, which the laboratory and tests run.
+    pub const OFFERED: [DropPolicyName; 7] = [
+        DropPolicyName::Spillgate,
+        DropPolicyName::Pard,
+        DropPolicyName::NexusSplit,
+        DropPolicyName::Nexus,
+        DropPolicyName::ClipperPlusPlus,
+        DropPolicyName::Deadline,
+        DropPolicyName::None,
+    ];
+
+    /// Its name in files, tables and reports.
     pub const fn name(self) -> &'static str {
         self.recipe().name
     }
@@ -107,6 +118,8 @@ mod tests {
 
     #[test]
     fn the_names_users_write() {
+        let names = DropPolicyName::OFFERED.map(DropPolicyName::name).join(" ");
+        expect_test::expect!["spillgate pard nexus-split nexus clipper++ deadline none"].assert_eq(&names);
         let names = DropPolicyName::ALL.map(DropPolicyName::name).join(" ");
         expect_test::expect!["spillgate spillgate-nodoor spillgate-ahead spillgate-hbf spillgate-lbf pard pard-back pard-sf pard-oc pard-split pard-wcl pard-lower pard-upper pard-fcfs pard-hbf pard-lbf pard-instant nexus-split nexus clipper++ deadline none"].assert_eq(&names);
     }

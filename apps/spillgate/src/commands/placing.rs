@@ -1,7 +1,7 @@
 //! Flags that say how models share devices.
 
+use crate::device_assignment::resolve_device;
 use crate::fleets::Placing;
-use crate::placement::resolve_device;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;

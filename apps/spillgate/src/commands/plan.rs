@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::commands;
+use crate::device_assignment::execution_times;
 use crate::files;
-use crate::placement::execution_times;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use spillgate_controller_policy::plan::{self, PlanName};

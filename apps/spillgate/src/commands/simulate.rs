@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::commands;
 use crate::commands::placing::Fairness;
+use crate::device_assignment::{execution_times, resolve_device};
 use crate::files::{self, LoadedPipeline};
-use crate::placement::{self, resolve_device};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -92,7 +92,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: load::Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::OFFERED.map(explained)))]
     policy: Vec<String>,
     /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy, jellyfish or fixed, or fixed:N for
     /// the one of that ordinal; repeat it to compare on equal arrivals [default: the pipeline's]
@@ -357,7 +357,7 @@ fn setup(loaded: &LoadedPipeline, work: Option<&work::Work>) -> anyhow::Result<(
     // Decoding is not simulated.
     let workers = PlacedWorkers::of(pipeline, 0, resolve_device, &mut 0);
     let devices = ordinals(&workers.devices)?;
-    let mut execution = placement::execution_times(pipeline, profiles)
+    let mut execution = execution_times(pipeline, profiles)
         .map_err(|missing| super::unprofiled(loaded, &missing))?;
     let mut laws = vec![None];
     let any_scheduled = pipeline.modules.iter().any(|m| m.schedule.is_some());

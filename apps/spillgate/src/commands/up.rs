@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::device_assignment::resolve_device;
 use crate::files;
 use crate::fleets::Placing;
-use crate::placement::resolve_device;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;

@@ -6,7 +6,7 @@ use spillgate_picture::bytes_of_pixels;
 use spillgate_pipeline::catalog::ValueType;
 
 use super::Deployment;
-use crate::placement::PlacingError;
+use crate::device_assignment::PlacingError;
 
 /// Why a deployment could not start.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use spillgate_backend::file;
 use spillgate_worker::listed::ListedFile;
 
-use crate::beside::Folders;
+use crate::model_files::Folders;
 
 /// Most bytes that are compared when a server starts or reads its files again: seconds, from the page cache.
 const COMPARED_BYTES_MAX: u64 = 4 << 30;

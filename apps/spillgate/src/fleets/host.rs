@@ -15,8 +15,8 @@ use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
 use spillgate_worker_policy::weights::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 
+use crate::device_reports::Upstreams;
 use crate::status::MeasuredStatus;
-use crate::upstreams::Upstreams;
 
 /// A fleet and its devices.
 pub struct FleetHost {

@@ -20,8 +20,8 @@ use spillgate_worker::weights::loader::{Source, WeightsSpec};
 use spillgate_worker_policy::weights::fleet::FleetWorker;
 
 use super::contents::{ContentId, Contents};
-use crate::beside::option_files;
-use crate::placement::Placed;
+use crate::device_assignment::Placed;
+use crate::model_files::option_files;
 
 /// A fleet before its devices are started.
 pub(crate) struct FleetPlan {

@@ -13,8 +13,8 @@ use spillgate_sim::SimFleet;
 use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
 use super::{FleetPlan, Placing, guessed_load, plan};
+use crate::device_assignment::{load, place, resolve_device};
 use crate::embedded::{Deployment, StartError};
-use crate::placement::{load, place, resolve_device};
 
 /// How large the weights of models are, and how fast they are read.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use spillgate_backend::operator::Library;
 
-use crate::beside::option_files;
 use crate::files::{LoadError, LoadedPipeline};
+use crate::model_files::option_files;
 
 /// ModelFolders of models, and files that options name.
 #[derive(Clone, Debug)]
