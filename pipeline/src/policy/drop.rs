@@ -119,7 +119,8 @@ mod tests {
     #[test]
     fn the_names_users_write() {
         let names = DropPolicyName::OFFERED.map(DropPolicyName::name).join(" ");
-        expect_test::expect!["spillgate pard nexus-split nexus clipper++ deadline none"].assert_eq(&names);
+        expect_test::expect!["spillgate pard nexus-split nexus clipper++ deadline none"]
+            .assert_eq(&names);
         let names = DropPolicyName::ALL.map(DropPolicyName::name).join(" ");
         expect_test::expect!["spillgate spillgate-nodoor spillgate-ahead spillgate-hbf spillgate-lbf pard pard-back pard-sf pard-oc pard-split pard-wcl pard-lower pard-upper pard-fcfs pard-hbf pard-lbf pard-instant nexus-split nexus clipper++ deadline none"].assert_eq(&names);
     }
