@@ -10,6 +10,7 @@ mod program;
 mod words;
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr};
 use std::sync::{Arc, mpsc};
@@ -165,7 +166,10 @@ impl VideoSource {
         let reason = match &so_far.pictures_end {
             Some(Err(ours)) => ours.clone(),
             _ if succeeded && so_far.came > 0 => return Ok(()),
-            _ => words::reason(&so_far.errors),
+            _ => match status.and_then(|status| status.signal()) {
+                Some(signal) => words::crashed(signal),
+                None => words::reason(&so_far.errors),
+            },
         };
         drop(so_far);
         let reason = match &self.input {

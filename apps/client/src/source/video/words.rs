@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 /// A frame, as ffmpeg announces it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Announced {
@@ -141,6 +143,12 @@ fn duration(text: &str) -> Option<Duration> {
         Some(sum * 60.0 + piece.parse::<f64>().ok().filter(|n| *n >= 0.0)?)
     })?;
     Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Why ffmpeg gave no (more) frames where that signal has ended it: it has a bug, or somebody killed it.
+pub(super) fn crashed(signal: i32) -> String {
+    let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+    format!("ffmpeg was ended by signal {signal} ({name}); another version of it may read this")
 }
 
 /// Why ffmpeg gave no (more) frames, of its errors in their order.
@@ -286,5 +294,13 @@ mod tests {
             let errors: Vec<String> = errors.iter().map(|e| (*e).to_owned()).collect();
             assert!(reason(&errors).starts_with(says), "{}", reason(&errors));
         }
+    }
+
+    #[test]
+    fn a_crash_is_named() {
+        assert_eq!(
+            crashed(11),
+            "ffmpeg was ended by signal 11 (SIGSEGV); another version of it may read this"
+        );
     }
 }
