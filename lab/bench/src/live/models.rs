@@ -143,7 +143,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         "--release",
         "-q",
         "-p",
-        "spillgate-train",
+        "spillgate-lab",
         "--",
         "family",
     ]);
