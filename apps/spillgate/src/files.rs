@@ -146,12 +146,12 @@ impl LoadedPipeline {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read.
-    #[error("error: {}: cannot be read: {source}", path.display())]
+    #[error("error: {}: cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: FileError,
+        cause: FileError,
     },
     /// The file has errors, one a line.
     #[error("{0}")]
@@ -200,7 +200,7 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
     let profiles = match read(&profile_file) {
         Ok(text) => parse_profiles(&text, &name_of(&profile_file)).map_err(LoadError::Spec)?,
         Err(LoadError::Read {
-            source: FileError::Io(error),
+            cause: FileError::Io(error),
             ..
         }) if error.kind() == ErrorKind::NotFound => ProfileSet::default(),
         Err(error) => return Err(error),
@@ -311,9 +311,9 @@ pub fn load_topology(path: &Path, pipeline: &Pipeline) -> Result<Topology, LoadE
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, LoadError> {
-    file::read_text(path, FILE_BYTES_MAX).map_err(|source| LoadError::Read {
+    file::read_text(path, FILE_BYTES_MAX).map_err(|cause| LoadError::Read {
         path: path.to_owned(),
-        source,
+        cause,
     })
 }
 

@@ -36,6 +36,10 @@ fn a_set_serves_what_its_file_says_after_a_hang_up() {
         let line = up.waits_for("nothing was restarted, what was served is served on");
         assert!(line.contains(says), "{line}");
     }
+    std::fs::remove_file(&file).unwrap();
+    hang_up(&up);
+    let line = up.waits_for("nothing was restarted, what was served is served on");
+    assert_eq!(line.matches("No such file").count(), 1, "{line}");
     up.bench(0, 20, 3, || {}).completes(0.95);
     assert!(!up.said.iter().any(|line| line.contains("restarting")));
 
