@@ -97,16 +97,16 @@ impl LoadCause {
     }
 }
 
-/// A request in a batch that a placement sends to a device.
+/// A request in a batch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member<T> {
+pub struct BatchItem<T> {
     /// The worker that its gateway sent it to.
     pub worker: WorkerId,
     /// The request.
     pub request: Request,
-    /// When it came to the worker.
+    /// t_r: when it came to the worker.
     pub arrived_at: Timestamp,
-    /// When it was chosen for the batch.
+    /// t_b: when it was bound to the batch.
     pub batched_at: Timestamp,
     /// When the weights of its model were read, where it waited for them.
     pub load: Option<Load>,

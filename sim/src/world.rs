@@ -147,7 +147,7 @@ impl World {
                 fleet_of[usize::from(device)] = Some(i);
             }
         }
-        config.remember_families(n_devices);
+        config.remember_models(n_devices);
         let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
         let mut places = Vec::new();
         let mut workers = Vec::new();
@@ -439,7 +439,6 @@ impl World {
             Occurrence::BatchStart { device, life }
             | Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
-            | Occurrence::LoadEnd { device, life, .. }
             | Occurrence::ReadEnd { device, life }
                 if self.devices[device].life != life =>
             {
@@ -491,7 +490,6 @@ impl World {
                 self.drive_gateway(request.home(), GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
-            Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
             Occurrence::ReadEnd { device, .. } => self.read_end(device),
             Occurrence::Cluster(due) => self.fall_due(due),
             Occurrence::Placed { fleet, device, due } => self.placed_due(fleet, device, due),

@@ -1,7 +1,7 @@
 //! Measures how accurate each variant of a module is, on pictures whose content is known.
 //!
-//! Pictures are decoded as a server decodes them, and go through the module's own operator on its device, in the executor
-//! that serves. Nothing else of the pipeline runs, so only modules whose input is the frame can be measured.
+//! Pictures are decoded as a server decodes them, and go through the module's own operator on its device, built
+//! as a server builds it. Nothing else of the pipeline runs, so only modules whose input is the frame can be measured.
 //!
 //! - Boxes: the mean F1 over overlaps ([`MeanF1`](spillgate_scenes::score::MeanF1)), as MODELS.md has it. Boxes of classes
 //!   that the labels do not know are not counted: nobody said whether they are right.
@@ -14,20 +14,18 @@ mod tally;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use spillgate_backend::Backend;
-use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_backend::job::Job;
 use spillgate_backend::operator::Library;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::{Image, Value};
 use spillgate_picture::{Frame, NotDecoded, Picture, decode};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::execution::ModuleExecution;
-use spillgate_pipeline::id::{MemberId, ModuleId, VariantId, WorkerId};
+use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::device_kind;
-use spillgate_pipeline::request::ModelChoice;
 use spillgate_worker::confinement;
-use spillgate_worker::executor::{Executor, OperatorExecutor, WorkerSpec};
+use spillgate_worker::operators::{WorkerSpec, serving_operator};
 
 use crate::device_assignment::resolve_device;
 use crate::embedded::Deployment;
@@ -144,8 +142,7 @@ fn measure_here(
 ) -> Result<Accuracies> {
     let pipeline = &deployment.pipeline;
     let module = &pipeline.modules[what.module.idx()];
-    let device = what.device.clone();
-    let backend = move || Ok(Box::new(TorchBackend::new(&device)?) as Box<dyn Backend>);
+    let mut backend = TorchBackend::new(&what.device)?;
     let spec = WorkerSpec {
         worker: WORKER,
         pipeline: pipeline.clone(),
@@ -156,16 +153,17 @@ fn measure_here(
         members: None,
         load: None,
     };
-    let mut executor = OperatorExecutor::build(Box::new(backend), library.clone(), &[spec])?;
-    executor.load(WORKER)?;
+    let member = MemberId::default();
+    let mut operator = serving_operator(&spec, member, library, &mut backend)?;
     let tally = Tally::over(source.classes(), source.kind());
     let mut tallies = vec![tally; module.variants.len()];
     for (done, sample) in source.samples().enumerate() {
         let sample = sample?;
         let job = job(pipeline, &sample)?;
         for (variant, tally) in tallies.iter_mut().enumerate() {
-            let outputs = run(&mut executor, variant, &job)
-                .map_err(|failure| anyhow!("{}: {}", sample.name, text(failure)))?;
+            let mut ran = operator.run(variant, &[job.inputs(module)]);
+            let ran = ran.pop().context("a module answers each request")?;
+            let outputs = ran.map_err(|error| anyhow!("{}: {error}", sample.name))?;
             let value = outputs.get(what.port).with_context(|| {
                 let n = outputs.len();
                 format!(
@@ -180,23 +178,6 @@ fn measure_here(
         progress(done + 1);
     }
     Ok(Accuracies::new(module, source, tallies))
-}
-
-/// One request at one variant.
-fn run(executor: &mut OperatorExecutor, variant: usize, job: &Job) -> Ran {
-    let model = ModelChoice {
-        member: MemberId::default(),
-        variant: VariantId(variant as u16),
-    };
-    let mut ran = executor.execute(WORKER, model, &[job]);
-    ran.pop().expect("one result a request")
-}
-
-fn text(failure: Failure) -> String {
-    match failure {
-        Failure::Module(text) => text,
-        Failure::Memory(full) => full.to_string(),
-    }
 }
 
 /// A request with its picture decoded. Nothing stops the decoder: a server's limit of time would make a measurement

@@ -13,7 +13,7 @@ use spillgate_pipeline::message::Place;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{NoProfile, ProfileSet};
 use spillgate_pipeline::topology::Topology;
-use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker::operators::WorkerSpec;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::schedule::{NoSchedule, SchedulerConfig};
 
@@ -105,12 +105,6 @@ impl Placed {
         let execution = spec.execution.clone();
         let config = BrokerConfig::of(&spec.pipeline, spec.module, self.batch, execution, schedule);
         (spec.worker, config)
-    }
-
-    /// Whether its module has a family of models.
-    pub(crate) fn has_family(&self) -> bool {
-        let module = &self.spec.pipeline.modules[self.spec.module.idx()];
-        module.family.is_some()
     }
 }
 

@@ -6,16 +6,14 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_backend::operator::OperatorError;
 use spillgate_controller::host::{MemberResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
-use spillgate_pipeline::action::{self, Load};
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::action::BatchItem;
+use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{Address, Incarnation, Place, ToGateway};
 use spillgate_pipeline::request::ModuleTimes;
-use spillgate_pipeline::time::Timestamp;
-use spillgate_worker::device::{Finished, Upstream};
-use spillgate_worker::placed::RanBatch;
+use spillgate_worker::device::RanBatch;
+use spillgate_worker::device::brokers::Upstream;
 
 /// Passes the reports of devices to hosts. A worker belongs to one host. Hosts have ways to their devices, so devices keep no host: what
 /// they say to one that is gone is heard by nobody.
@@ -44,88 +42,56 @@ impl Upstreams {
         self.routes[&worker].upgrade()
     }
 
-    /// A batch of a fleet ran: each worker of which it has requests hears of its own.
-    pub(crate) fn ran(&self, batch: RanBatch) {
-        let RanBatch {
-            id,
-            members,
-            results,
-            started_at,
-            expected,
-            told_end,
-            ended_at,
-            ..
-        } = batch;
-        let ran_together = members.len() as u32;
-        let mut rest: Vec<_> = members.into_iter().zip(results).collect();
-        while let Some((first, _)) = rest.first() {
-            let worker = first.worker;
-            let (own, others) = rest.into_iter().partition(|(m, _)| m.worker == worker);
-            rest = others;
-            let own: Vec<(action::Member<Arc<Job>>, Ran)> = own;
-            let Some(host) = self.host(worker) else {
-                continue;
-            };
-            let place = host.place(worker);
-            let record = BatchRecord {
-                device: place.device,
-                batch: BatchId(id.0),
-                module: place.module,
-                worker,
-                variant: own
-                    .first()
-                    .map(|(m, _)| m.request.variant)
-                    .unwrap_or_default(),
-                size: own.len() as u32,
-                ran_together,
-                started_at,
-                expected_end: started_at + expected,
-                told_end,
-                ended_at,
-                incarnation: self.life,
-                is_traced: own.iter().any(|(m, _)| m.payload.is_traced()),
-            };
-            note(&record, own.iter().map(|(m, _)| m.request.id));
-            let members = own.into_iter().map(|(member, result)| MemberResult {
-                request: member.request,
-                job: member.payload,
-                times: times(&record, member.arrived_at, member.batched_at, member.load),
-                result,
-            });
-            host.finished(&record, &[], members);
-        }
-    }
-}
-
-/// Says which requests were in a batch.
-fn note(record: &BatchRecord, requests: impl Iterator<Item = RequestId>) {
-    tracing::debug!(
-        target: "spillgate::batch",
-        device = record.device.0, worker = record.worker.0, batch = record.batch.0,
-        took_ms = record.ended_at.since(record.started_at).as_secs_f64() * 1e3,
-        requests = ?requests.map(|id| id.0).collect::<Vec<_>>(),
-        "ended"
-    );
-}
-
-/// The way of a request through the module of its batch.
-fn times(
-    batch: &BatchRecord,
-    arrived_at: Timestamp,
-    batched_at: Timestamp,
-    load: Option<Load>,
-) -> ModuleTimes {
-    ModuleTimes {
-        module: batch.module,
-        worker: batch.worker,
-        arrived_at,
-        batched_at,
-        started_at: batch.started_at,
-        ended_at: batch.ended_at,
-        batch: batch.batch,
-        batch_size: batch.size,
-        incarnation: batch.incarnation,
-        load,
+    /// A part of a batch ran: the requests of one worker, with their results.
+    fn finished(&self, batch: &RanBatch, ran_together: u32, own: Vec<(BatchItem<Arc<Job>>, Ran)>) {
+        let Some((first, _)) = own.first() else {
+            return;
+        };
+        let (worker, variant) = (first.worker, first.request.variant);
+        let Some(host) = self.host(worker) else {
+            return;
+        };
+        let place = host.place(worker);
+        let record = BatchRecord {
+            device: place.device,
+            batch: batch.id,
+            module: place.module,
+            worker,
+            variant,
+            size: own.len() as u32,
+            ran_together,
+            started_at: batch.started_at,
+            expected_end: batch.expected_end,
+            told_end: batch.told_end,
+            ended_at: batch.ended_at,
+            incarnation: self.life,
+            is_traced: own.iter().any(|(m, _)| m.payload.is_traced()),
+        };
+        tracing::debug!(
+            target: "spillgate::batch",
+            device = record.device.0, worker = record.worker.0, batch = record.batch.0,
+            took_ms = record.ended_at.since(record.started_at).as_secs_f64() * 1e3,
+            requests = ?own.iter().map(|(m, _)| m.request.id.0).collect::<Vec<_>>(),
+            "ended"
+        );
+        let members = own.into_iter().map(|(item, result)| MemberResult {
+            times: ModuleTimes {
+                module: record.module,
+                worker: record.worker,
+                arrived_at: item.arrived_at,
+                batched_at: item.batched_at,
+                started_at: record.started_at,
+                ended_at: record.ended_at,
+                batch: record.batch,
+                batch_size: record.size,
+                incarnation: record.incarnation,
+                load: item.load,
+            },
+            request: item.request,
+            job: item.payload,
+            result,
+        });
+        host.finished(&record, &batch.forecasters, members);
     }
 }
 
@@ -136,51 +102,21 @@ impl Upstream for Upstreams {
         }
     }
 
-    fn finished(&self, finished: Finished) {
-        let Finished {
-            device,
-            batch,
-            results,
-            load,
-            told_end,
-            ended_at,
-            forecasters,
-        } = finished;
-        let record = BatchRecord {
-            device,
-            batch: batch.id,
-            module: batch.module,
-            worker: batch.worker,
-            variant: batch
-                .members
-                .first()
-                .map(|m| m.request.variant)
-                .unwrap_or_default(),
-            size: batch.members.len() as u32,
-            ran_together: batch.members.len() as u32,
-            started_at: batch.started_at,
-            expected_end: batch.expected_end,
-            told_end,
-            ended_at,
-            incarnation: self.life,
-            is_traced: batch.members.iter().any(|m| m.payload.is_traced()),
-        };
-        note(&record, batch.members.iter().map(|m| m.request.id));
-        let all = batch.members.into_iter().zip(results);
-        let members = all.map(|(member, result)| MemberResult {
-            request: member.request,
-            job: member.payload,
-            times: times(
-                &record,
-                member.arrived_at,
-                member.batched_at,
-                // What was read before it came, it did not wait for.
-                load.filter(|load| member.arrived_at < load.to),
-            ),
-            result,
-        });
-        if let Some(host) = self.host(record.worker) {
-            host.finished(&record, &forecasters, members);
+    /// Each worker of which the batch has requests hears of its own. A device without a placement has those of one.
+    fn ran(&self, mut batch: RanBatch) {
+        let members = std::mem::take(&mut batch.members);
+        let results = std::mem::take(&mut batch.results);
+        let n = members.len() as u32;
+        let mut rest: Vec<_> = members.into_iter().zip(results).collect();
+        while let Some((first, _)) = rest.first() {
+            let worker = first.worker;
+            let is_own = |(item, _): &(BatchItem<Arc<Job>>, Ran)| item.worker == worker;
+            let (own, others) = match rest.iter().all(is_own) {
+                true => (rest, Vec::new()),
+                false => rest.into_iter().partition(is_own),
+            };
+            self.finished(&batch, n, own);
+            rest = others;
         }
     }
 
@@ -190,8 +126,7 @@ impl Upstream for Upstreams {
         }
     }
 
-    fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
-        let result = result.map_err(|error| error.to_string());
+    fn loaded(&self, worker: WorkerId, result: Result<(), String>) {
         if let Some(host) = self.host(worker) {
             host.worker_loaded(worker, result);
         }

@@ -1,5 +1,7 @@
 //! The devices of a process, whether they decide themselves or are under a placement.
 
+pub(crate) mod start;
+
 use std::sync::Arc;
 
 use spillgate_backend::job::Job;
@@ -8,8 +10,8 @@ use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::DropReason;
 use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, RefusedReading, WeightsReading};
-use spillgate_worker::device::DeviceHandle;
-use spillgate_worker::placed::PlacedHandle;
+use spillgate_worker::device::actions::PlacedHandle;
+use spillgate_worker::device::brokers::DeviceHandle;
 
 use crate::fleets::FleetHost;
 use crate::status::MeasuredStatus;

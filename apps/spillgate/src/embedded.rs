@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::Backend;
 use spillgate_backend::account::Account;
 use spillgate_backend::clock::Clock;
-use spillgate_backend::operator::{Library, OperatorError};
-use spillgate_backend::torch::TorchBackend;
+use spillgate_backend::operator::Library;
 use spillgate_controller::host::{
     ClientCount, HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way,
 };
@@ -26,39 +24,29 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::placement::Decider;
 use spillgate_pipeline::policy::BudgetOrder;
-use spillgate_pipeline::profile::{ProfileSet, device_kind};
+use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
 };
-use spillgate_worker::confinement;
-use spillgate_worker::device::{DeviceConfig, DeviceThread, ExecutorFactory};
-use spillgate_worker::executor::{
-    DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
-};
-use spillgate_worker::placed::{PlacedDevice, WorkerModules};
+use spillgate_worker::device::DeviceThreads;
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
-use spillgate_worker_policy::device::{self};
-use spillgate_worker_policy::weights::store::WeightStore;
 
 use crate::cores::Cores;
-use crate::device_assignment::{Placed, place, process_and_device};
+use crate::device_assignment::{place, process_and_device};
 use crate::device_reports::Upstreams;
 use crate::devices::Device;
-use crate::fleets::{self, Around, Placing, SharedDevice};
+use crate::devices::start::{Assigned, Devices};
+use crate::fleets::{Around, Placing};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::status::streams_of;
-use crate::status::{DeviceName, MeasuredStatus, StatusReader};
+use crate::status::{DeviceName, StatusReader};
 use crate::values::Values;
 pub use refused::StartError;
 
-/// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
-/// without a switch, so this covers only how late the timer thread may be.
-const BIND_LEAD: Duration = Duration::from_micros(200);
 /// Devices that leave are done when they had nothing to do for so long: gateways have heard of it by then, and what they sent before
 /// has come.
 const LEAVE_SETTLES: Duration = Duration::from_millis(100);
@@ -88,29 +76,13 @@ pub struct Embedded {
     values: Vec<Arc<Values>>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     /// Until they are stopped.
-    threads: Mutex<Vec<(String, Threads)>>,
+    threads: Mutex<Vec<(String, DeviceThreads)>>,
     names: Vec<(DeviceId, String)>,
     /// By id, those of other processes included.
     all_names: Vec<DeviceName>,
     clock: Clock,
     ids: Arc<RequestIds>,
     timers: [TimerThread; 2],
-}
-
-/// The threads of a device.
-enum Threads {
-    Own(DeviceThread),
-    Placed(PlacedDevice),
-}
-
-impl Threads {
-    /// Ends them. False when one is still busy after `limit`.
-    fn stop(self, limit: Duration) -> bool {
-        match self {
-            Threads::Own(thread) => thread.stop(limit),
-            Threads::Placed(device) => device.stop(limit),
-        }
-    }
 }
 
 /// What is around the devices and hosts of a process.
@@ -220,111 +192,32 @@ impl Embedded {
         let life = part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation);
         let upstream = Arc::new(Upstreams::new(life, &hosts));
         let timers = TimerThread::start(&clock, "timer")?;
-        let mut devices: IndexMap<DeviceId, Device, FxBuildHasher> = IndexMap::default();
-        let mut threads = Vec::new();
-        let is_placement = placing.is_some_and(|p| p.decider.placement().is_some());
-        let is_placed = |device: &str| is_placement && device_kind(device) != "decode";
-        let here = (0..).map(DeviceId).zip(&placement.devices);
-        let here = here.filter(|(_, (name, _))| is_here(name));
-        let here = here.map(|(id, (name, places))| (id, process_and_device(name).1, places));
-        let serving = here.filter(|(_, device, _)| device_kind(device) != "decode");
-        let mut shared: IndexMap<DeviceId, SharedDevice> = IndexMap::new();
-        let names = serving.clone().map(|(_, device, _)| device);
-        if let Some(error) = cores.unknown(names.clone()) {
-            return Err(error);
-        }
-        // Without a placement, devices with families read models when they are asked for first, and keep them.
-        let keeping = Placing {
-            decider: Decider::Brokers,
-            ..Placing::default()
+        let around = Around {
+            clock: &clock,
+            timers: &timers,
+            library,
+            upstream: &upstream,
+            cores,
+            loading,
         };
-        let is_shared =
-            |places: &[Placed]| placing.is_some() || places.iter().any(Placed::has_family);
-        let sharing = serving.filter(|(_, _, places)| is_shared(places));
-        let placing = placing.unwrap_or(&keeping);
-        if sharing.clone().next().is_some() {
-            if let Some(error) = placing.unknown(names) {
-                return Err(error);
-            }
-            let modules = hosts.iter().flat_map(|host| {
-                let of = |w: &Place| (w.worker, (host.pipeline().clone(), w.module));
-                host.workers().map(of)
-            });
-            let modules: WorkerModules = Arc::new(modules.collect());
-            let planned = |of: &Arc<Pipeline>| {
-                let all = hosts.iter().zip(&placement.planned);
-                let mut own = all.filter(|(host, _)| Arc::ptr_eq(host.pipeline(), of));
-                let (_, planned) = own.next().expect("each pipeline is planned");
-                planned.clone()
-            };
-            let around = Around {
-                clock: &clock,
-                timers: &timers,
-                library,
-                upstream: &upstream,
-                modules: &modules,
-                cores,
-                loading,
-            };
-            for plan in fleets::plan(sharing, planned, library) {
-                let Some(name) = placing.decider.placement() else {
-                    shared.extend(plan.share(placing, &around)?);
-                    continue;
-                };
-                let fleet = plan.start(name, placing, &around)?;
-                for (id, name, device) in fleet.devices {
-                    devices.insert(id, Device::Placed(device.handle(), fleet.host.clone()));
-                    threads.push((name, Threads::Placed(device)));
-                }
-            }
-        }
-        let mut names = Vec::new();
         let n_devices = placement.devices.len() as u16;
-        for (id, (name, places)) in (0..).map(DeviceId).zip(placement.devices) {
-            if !is_here(&name) {
-                continue;
-            }
-            let name = process_and_device(&name).1.to_owned();
-            names.push((id, name.clone()));
-            if is_placed(&name) {
-                continue;
-            }
-            loading(&name);
-            let brokers = places.iter().map(Placed::broker).collect();
-            let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
-            let policy = device::Device::new(brokers, BIND_LEAD);
-            let config = DeviceConfig {
-                id,
-                name: name.clone(),
-                policy,
-                core: cores.of(&name),
-            };
-            let failed = |cause| StartError::Device {
-                device: name.clone(),
-                cause,
-            };
-            let mut measured: Arc<[MeasuredStatus]> = Arc::default();
-            let thread = match shared.swap_remove(&id) {
-                Some(SharedDevice {
-                    memory,
-                    weights,
-                    measured: of,
-                }) => {
-                    measured = of;
-                    let policy = config.policy.with_weights(WeightStore::new(memory));
-                    let config = DeviceConfig { policy, ..config };
-                    let upstream = upstream.clone();
-                    DeviceThread::start_with_weights(config, &clock, &timers, upstream, weights)
-                }
-                None => {
-                    let executor = executor_factory(name.clone(), &clock, specs, library.clone());
-                    DeviceThread::start(config, &clock, &timers, upstream.clone(), executor)
-                }
-            };
-            let thread = thread.map_err(failed)?;
-            devices.insert(id, Device::Own(thread.handle(), measured));
-            threads.push((name, Threads::Own(thread)));
-        }
+        let here = (0..).map(DeviceId).zip(placement.devices);
+        let here = here.filter(|(_, (name, _))| is_here(name));
+        let assigned = here.map(|(id, (name, workers))| Assigned {
+            id,
+            name: process_and_device(&name).1.to_owned(),
+            workers,
+        });
+        let assigned: Vec<Assigned> = assigned.collect();
+        let planned = |of: &Arc<Pipeline>| {
+            let all = deployments.iter().zip(&placement.planned);
+            let mut own = all.filter(|(deployment, _)| Arc::ptr_eq(&deployment.pipeline, of));
+            let (_, planned) = own.next().expect("each pipeline is planned");
+            planned.clone()
+        };
+        let Devices { devices, threads } = Devices::start(&assigned, planned, placing, &around)?;
+        let names = assigned.into_iter().map(|device| (device.id, device.name));
+        let names = names.collect();
         let planners = TimerThread::start(&clock, "planner")?;
         let mut links = Vec::new();
         for ((host, elsewhere), planned) in hosts.iter().zip(&elsewhere).zip(&placement.planned) {
@@ -524,28 +417,6 @@ impl Sleeper for Planners {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
         self.0.upgrade()?.wake()
     }
-}
-
-fn executor_factory(
-    name: String,
-    clock: &Clock,
-    specs: Vec<WorkerSpec>,
-    library: Arc<Library>,
-) -> ExecutorFactory<OperatorError> {
-    let clock = clock.clone();
-    Box::new(move || {
-        confinement::enter()?;
-        Ok(match device_kind(&name) {
-            "decode" => Box::new(DecodeExecutor::new(&specs)) as Box<dyn Executor>,
-            "emulated" => Box::new(EmulatedExecutor::build(&clock, &library, &specs)?),
-            _ => {
-                let backend = Box::new(move || {
-                    TorchBackend::new(&name).map(|b| Box::new(b) as Box<dyn Backend>)
-                });
-                Box::new(OperatorExecutor::build(backend, library, &specs)?)
-            }
-        })
-    })
 }
 
 /// The way to a device of this process: a plain call.

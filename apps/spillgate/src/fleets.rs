@@ -1,4 +1,4 @@
-//! Devices under a placement: which of them form a fleet, which models they serve, and how they are started.
+//! Devices and their models: which devices form a fleet, which models they serve, and how they are started, under a placement or with brokers.
 //!
 //! Devices of one kind whose workers serve the same modules form a fleet: any of them can run any of its models.
 
@@ -13,35 +13,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
 use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
-use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
+use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId, WorkerId};
 use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::POLICY_DEFAULT;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
-use spillgate_worker::placed::{PlacedConfig, PlacedDevice, WorkerModules};
+use spillgate_worker::device::{DeviceConfig, Models, ModelsConfig, WorkerModels, actions};
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker::weights::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
 use spillgate_worker::weights::{Loader, LoaderFactory};
 use spillgate_worker_policy::actions::Actions;
-use spillgate_worker_policy::weights::fleet::Fleet;
+use spillgate_worker_policy::weights::fleet::{Fleet, FleetWorker};
 use spillgate_worker_policy::weights::placement::{
     self, DeviceSpec, Model, Placement, PlacementConfig, recipe_of,
 };
 
 use crate::cores::Cores;
 use crate::device_reports::Upstreams;
+use crate::devices::Device;
+use crate::devices::start::Devices;
 use crate::embedded::StartError;
+use crate::status::MeasuredStatus;
 use expected::guessed_load;
 use expected::{Expected, ExpectedRun};
 pub use host::FleetHost;
 use plan::PlannedModel;
 pub(crate) use plan::{FleetPlan, plan};
-pub(crate) use shared::SharedDevice;
 pub use simulated::{Weights, loads, memory, simulated};
 
 /// How the devices of a server are shared by models.
@@ -298,116 +301,131 @@ fn shortage(device: &str, weights: u64, workspace: u64, has: u64) -> Option<Stri
     })
 }
 
-/// A fleet that serves.
-pub(crate) struct StartedFleet {
-    pub(crate) host: Arc<FleetHost>,
-    /// Its devices, as the process numbers and names them.
-    pub(crate) devices: Vec<(DeviceId, String, PlacedDevice)>,
-}
-
 /// What fleets are started in.
 pub(crate) struct Around<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) timers: &'a TimerThread,
     pub(crate) library: &'a Arc<Library>,
     pub(crate) upstream: &'a Arc<Upstreams>,
-    /// The pipeline and module of each worker.
-    pub(crate) modules: &'a WorkerModules,
     pub(crate) cores: &'a Cores,
     /// Hears the name of each device before its models are loaded.
     pub(crate) loading: &'a dyn Fn(&str),
 }
 
 impl FleetPlan {
-    /// Starts the devices and what decides for them.
+    /// What models take, measured on the first device.
+    fn measured(
+        &mut self,
+        around: &Around<'_>,
+    ) -> Result<(Expected, Vec<MeasuredStatus>), StartError> {
+        let first = self.devices.first().map(|(_, name)| name.clone());
+        let device = first.unwrap_or_default();
+        (around.loading)(&device);
+        let measured = self.expected(around.library);
+        measured.map_err(|cause| StartError::Device { device, cause })
+    }
+
+    /// What each model runs with, and which variant of its operator it is.
+    fn models_with_weights(&self) -> Arc<[(WeightsId, usize)]> {
+        self.models.iter().map(|m| (m.weights, m.variant)).collect()
+    }
+
+    /// What each worker runs.
+    fn worker_models(&self) -> Arc<IndexMap<WorkerId, WorkerModels, FxBuildHasher>> {
+        let of = |worker: &FleetWorker| {
+            let models = WorkerModels {
+                pipeline: self.pipelines[&worker.worker].clone(),
+                module: worker.module,
+                models: worker.models.clone(),
+                by_variant: worker.by_variant,
+            };
+            (worker.worker, models)
+        };
+        Arc::new(self.workers.iter().map(of).collect())
+    }
+
+    /// Starts its devices under a placement.
     ///
     /// # Errors
     /// When a device is missing, or a model that is to be there from the start cannot be loaded or fits nowhere.
-    pub(crate) fn start(
+    pub(crate) fn place(
         mut self,
         name: PlacementName,
         placing: &Placing,
         around: &Around<'_>,
-    ) -> Result<StartedFleet, StartError> {
+        all: &mut Devices,
+    ) -> Result<(), StartError> {
         if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
         let Around {
             clock,
             timers,
-            library,
             upstream,
-            modules,
             cores,
             loading,
-        } = around;
-        let failed = |device: &str| {
-            let device = device.to_owned();
-            move |cause| StartError::Device { device, cause }
-        };
-        let first = self.devices.first().map(|(_, name)| name.clone());
-        let first = first.unwrap_or_default();
-        loading(&first);
-        let (expected, measured) = self.expected(library).map_err(failed(&first))?;
+            ..
+        } = *around;
+        let (expected, measured) = self.measured(around)?;
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
-        let variants: Arc<[usize]> = self.models.iter().map(|m| m.variant).collect();
+        let models = self.models_with_weights();
+        let workers = self.worker_models();
         let config = self.config(placing, &expected);
         let fleet = Fleet::new(Placement::new(name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), clock, timers);
         let pages: Vec<u32> = (0..weights.len() as u32)
             .map(|i| self.pages(WeightsId(i)))
             .collect();
-        let mut started = Vec::new();
+        let mut handles = Vec::new();
         for (i, (id, name)) in self.devices.iter().enumerate() {
             loading(name);
             let cache = placing.pages(name);
             let resident = self.resident(cache);
             self.tell_left_out(name, resident.len());
             self.tell_shortage(placing, name, expected.workspace);
-            let config = PlacedConfig {
+            let actions = Actions::new(cache, pages.clone(), &resident);
+            let config = DeviceConfig {
                 id: DeviceId(i as u16),
                 name: name.clone(),
-                actions: Actions::new(cache, pages.clone(), &resident),
-                resident,
-                variants: variants.clone(),
-                modules: (*modules).clone(),
+                models: Models::Of(ModelsConfig {
+                    loader: loader(
+                        (&self.kind, name.clone()),
+                        around,
+                        &weights,
+                        &expected.loads,
+                    ),
+                    too_large: Vec::new(),
+                    needed: resident.clone(),
+                    resident,
+                    models: models.clone(),
+                    workers: workers.clone(),
+                }),
                 core: cores.of(name),
             };
-            let loader = loader(
-                (&self.kind, name.clone()),
-                clock,
-                library,
-                &weights,
-                &expected.loads,
-            );
-            let device = PlacedDevice::start(config, clock, timers, host.clone(), loader)
-                .map_err(failed(name))?;
-            started.push((*id, name.clone(), device));
+            let started = actions::start(config, actions, clock, timers, host.clone());
+            let (handle, threads) = started.map_err(|cause| StartError::Device {
+                device: name.clone(),
+                cause,
+            })?;
+            handles.push(handle.clone());
+            let device = Device::Placed(handle, host.clone());
+            all.add((*id, name), device, threads);
         }
-        host.connect(
-            started
-                .iter()
-                .map(|(_, _, device)| device.handle())
-                .collect(),
-        );
-        Ok(StartedFleet {
-            host,
-            devices: started,
-        })
+        host.connect(handles);
+        Ok(())
     }
 }
 
 fn loader(
     (kind, name): (&str, String),
-    clock: &Clock,
-    library: &Arc<Library>,
+    around: &Around<'_>,
     weights: &Arc<[WeightsSpec]>,
     loads: &[Duration],
 ) -> LoaderFactory {
-    let (library, weights) = (library.clone(), weights.clone());
+    let (library, weights) = (around.library.clone(), weights.clone());
     if kind == "emulated" {
         let loads: Arc<[Duration]> = loads.into();
-        let clock = clock.clone();
+        let clock = around.clock.clone();
         return Box::new(move || {
             let loader = EmulatedLoader::new(&clock, library, weights, loads);
             Ok(Box::new(loader) as Box<dyn Loader>)

@@ -14,7 +14,7 @@ use spillgate_pipeline::profile::{
     BatchLatency, ModuleProfile, ProfileSet, batch_sizes, device_kind,
 };
 use spillgate_worker::confinement;
-use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
+use spillgate_worker::operators::{WorkerSpec, build_operator, serving_operator};
 
 use crate::device_assignment::resolve_device;
 use crate::embedded::Deployment;

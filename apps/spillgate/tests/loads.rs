@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use spillgate_backend::Backend;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{MemberId, ModuleId, WeightsId, WorkerId};
-use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker::operators::WorkerSpec;
 use spillgate_worker::weights::Loader;
 use spillgate_worker::weights::loader::{OperatorLoader, Source, WeightsSpec};
 

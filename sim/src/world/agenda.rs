@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId};
 use spillgate_pipeline::message::{Envelope, Incarnation, Link};
 use spillgate_pipeline::time::Timestamp;
 
@@ -50,11 +50,6 @@ pub(super) enum Occurrence {
     Camera {
         camera: usize,
         due: cameras::Due,
-    },
-    LoadEnd {
-        device: usize,
-        worker: WorkerId,
-        life: u32,
     },
     /// What a device read is there.
     ReadEnd {

@@ -255,7 +255,6 @@ impl World {
             Occurrence::BatchStart { device, .. }
             | Occurrence::BatchEnd { device, .. }
             | Occurrence::RerunEnd { device, .. }
-            | Occurrence::LoadEnd { device, .. }
             | Occurrence::ReadEnd { device, .. }
             | Occurrence::DeviceWakeup { device } => of_device(*device),
             Occurrence::GatewayWakeup { home } => Address::Gateway(GatewayId(*home as u16)),

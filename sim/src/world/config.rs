@@ -178,7 +178,7 @@ pub enum HostileKind {
 pub struct SimScaling {
     /// The scaler's.
     pub config: ScalingConfig,
-    /// Time that a device takes to load a worker; it runs nothing else meanwhile.
+    /// Time that a device takes to read the model of a worker, beside its batches.
     pub cold_start: Duration,
 }
 

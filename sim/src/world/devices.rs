@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
@@ -10,7 +11,7 @@ use spillgate_pipeline::message::{
 };
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::broker::{BrokerConfig, Member};
+use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 use spillgate_worker_policy::weights::fleet::FleetEvent;
 
@@ -26,7 +27,7 @@ pub(super) struct Running {
     worker: WorkerId,
     module: ModuleId,
     started_at: Timestamp,
-    members: Vec<Member<()>>,
+    members: Vec<BatchItem<()>>,
     is_sampled: bool,
 }
 
@@ -71,9 +72,13 @@ impl World {
             match command {
                 DeviceCommand::Execute(batch) => self.bound(device, batch)?,
                 DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
-                DeviceCommand::Load(worker) => self.load(device, worker),
+                DeviceCommand::Loaded(worker, result) => {
+                    let controller = Address::Controller(self.places[worker.idx()].module);
+                    let loaded = ToController::Loaded(worker, result.is_ok());
+                    self.say(device, controller, Message::Controller(loaded))?;
+                }
                 DeviceCommand::Read(weights, _) => self.read(device, weights),
-                DeviceCommand::Unload(_) => {}
+                DeviceCommand::Forget(_) => {}
                 DeviceCommand::Tell { home, message, .. } => {
                     let gateway = Address::Gateway(home);
                     self.say(device, gateway, Message::Gateway(message))?;
@@ -184,25 +189,6 @@ impl World {
             self.execute(device)?;
         }
         self.drive_device(device, DeviceEvent::Reran { batch, took })
-    }
-
-    /// Loads a worker, for as long as a cold start takes.
-    fn load(&mut self, device: usize, worker: WorkerId) {
-        let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
-        let end = Occurrence::LoadEnd {
-            device,
-            worker,
-            life: self.devices[device].life,
-        };
-        self.agenda
-            .at(self.now + cold_start.unwrap_or_default(), end);
-    }
-
-    pub(super) fn load_end(&mut self, device: usize, worker: WorkerId) -> Result<(), Violation> {
-        let controller = Address::Controller(self.places[worker.idx()].module);
-        let loaded = Message::Controller(ToController::Loaded(worker, true));
-        self.say(device, controller, loaded)?;
-        self.drive_device(device, DeviceEvent::LoadEnded)
     }
 
     pub(super) fn slowed(&self, device: usize, took: Duration) -> Duration {

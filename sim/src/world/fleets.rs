@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::action::{Around, Done, Ended, Member, Work};
+use spillgate_pipeline::action::{Around, BatchItem, Done, Ended, Work};
 use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
@@ -38,7 +38,7 @@ pub struct SimFleet {
 /// A fleet that runs.
 pub(super) struct Placed {
     policy: Fleet<()>,
-    devices: Vec<PlacedDevice<Member<()>>>,
+    devices: Vec<PlacedDevice<BatchItem<()>>>,
     /// Earliest wakeup in the agenda; later ones need none.
     armed: Timestamp,
 }
@@ -74,12 +74,12 @@ impl Emulated<'_> {
     }
 }
 
-impl Hardware<Member<()>> for Emulated<'_> {
-    fn input(&mut self, _: ModelId, _: &[Member<()>]) -> Duration {
+impl Hardware<BatchItem<()>> for Emulated<'_> {
+    fn input(&mut self, _: ModelId, _: &[BatchItem<()>]) -> Duration {
         Duration::ZERO
     }
 
-    fn execution(&mut self, model: ModelId, members: &[Member<()>]) -> Duration {
+    fn execution(&mut self, model: ModelId, members: &[BatchItem<()>]) -> Duration {
         let config = self.config();
         let size = members.len() as u32;
         let at = config.sizes.iter().position(|s| *s == size);
@@ -90,7 +90,7 @@ impl Hardware<Member<()>> for Emulated<'_> {
         stretched(profiled, factor)
     }
 
-    fn output(&mut self, _: ModelId, _: &[Member<()>]) -> Duration {
+    fn output(&mut self, _: ModelId, _: &[BatchItem<()>]) -> Duration {
         Duration::ZERO
     }
 
@@ -165,7 +165,11 @@ impl World {
         &mut self,
         fleet: usize,
         device: DeviceId,
-        act: impl FnOnce(&mut PlacedDevice<Member<()>>, &mut Emulated<'_>, &mut Vec<(Timestamp, Due)>),
+        act: impl FnOnce(
+            &mut PlacedDevice<BatchItem<()>>,
+            &mut Emulated<'_>,
+            &mut Vec<(Timestamp, Due)>,
+        ),
     ) -> Result<(), Violation> {
         let mut devices = std::mem::take(&mut self.fleets[fleet].devices);
         let mut all_due = Vec::new();
@@ -286,7 +290,7 @@ impl World {
     fn bring_results(
         &mut self,
         batch: BatchId,
-        held: Held<Member<()>>,
+        held: Held<BatchItem<()>>,
         (at, took): (Timestamp, Duration),
     ) -> Result<(), Violation> {
         let size = held.members.len() as u32;
@@ -299,7 +303,7 @@ impl World {
             let worker = first.worker;
             let (own, others) = rest.into_iter().partition(|m| m.worker == worker);
             rest = others;
-            let own: Vec<Member<()>> = own;
+            let own: Vec<BatchItem<()>> = own;
             let place = self.places[worker.idx()];
             let timed = own.iter().filter(|m| !m.request.background);
             let report = BatchReport {

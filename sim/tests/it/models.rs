@@ -132,6 +132,7 @@ fn shared(mut config: SimConfig, pages: u32, resident: &[u16]) -> SimConfig {
             weights: weights.into(),
             workers,
             resident,
+            scaled: Vec::new(),
         });
     }
     let pipeline = (*config.pipeline).clone();

@@ -22,22 +22,25 @@ fn request(id: u64) -> Request {
 }
 
 fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
-    let mut broker = Broker::new(BrokerConfig {
-        module: ModuleId(1),
-        capacity: 2 * WAITING as usize,
-        batch,
-        execution: (1..=batch)
-            .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
-            .collect::<Vec<_>>()
-            .into(),
-        recipe: policy.recipe(),
-        pulls: false,
-        is_family: false,
-        is_adapted: false,
-        background: 64,
-        background_time: Duration::from_millis(10),
-        schedule: None,
-    });
+    let mut broker = Broker::new(
+        WorkerId(1),
+        BrokerConfig {
+            module: ModuleId(1),
+            capacity: 2 * WAITING as usize,
+            batch,
+            execution: (1..=batch)
+                .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
+                .collect::<Vec<_>>()
+                .into(),
+            recipe: policy.recipe(),
+            pulls: false,
+            is_family: false,
+            is_adapted: false,
+            background: 64,
+            background_time: Duration::from_millis(10),
+            schedule: None,
+        },
+    );
     let mut out = Vec::new();
     for id in 0..WAITING {
         broker.arrive(Timestamp::ZERO, request(id), (), &mut out);

@@ -26,7 +26,8 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, VariantId};
+use spillgate_pipeline::action::BatchItem;
+use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::queue::Waiting;
@@ -47,36 +48,11 @@ const FADING_STEP: Duration = Duration::from_millis(50);
 /// A broker that chooses among the requests of several gateways asks for this many times its batch.
 const OFFERS: u32 = 3;
 
-/// A request in a forming or running batch, with what its driver attached to it.
-#[derive(Debug)]
-pub struct Member<T> {
-    /// The request.
-    pub request: Request,
-    /// The driver's own.
-    pub payload: T,
-    /// t_r.
-    pub arrived_at: Timestamp,
-    /// t_b.
-    pub batched_at: Timestamp,
-}
-
-impl<T> Member<T> {
-    /// A waiting request that is bound `now`.
-    fn bound(next: Waiting<T>, now: Timestamp) -> Self {
-        Member {
-            request: next.request,
-            payload: next.payload,
-            arrived_at: next.arrived_at,
-            batched_at: now,
-        }
-    }
-}
-
 /// A batch that the device is to run. Without members there is no batch.
 #[derive(Debug)]
 pub struct Formed<T> {
     /// Its requests.
-    pub members: Vec<Member<T>>,
+    pub members: Vec<BatchItem<T>>,
     /// Size for which its time is expected, at least the number of members.
     pub size: usize,
     /// How long it is expected to take.
@@ -121,11 +97,11 @@ pub struct Broker<T> {
 }
 
 impl<T> Broker<T> {
-    /// An empty broker.
+    /// The empty broker of that worker.
     ///
     /// # Panics
     /// When `batch` is zero or an execution time is missing: the compiler of pipelines excludes both.
-    pub fn new(config: BrokerConfig) -> Self {
+    pub fn new(worker: WorkerId, config: BrokerConfig) -> Self {
         assert!(config.batch > 0, "a batch holds at least one request");
         assert!(
             config.execution.served().len() >= config.batch as usize,
@@ -135,7 +111,7 @@ impl<T> Broker<T> {
             formation: Formation::new(&config),
             background: Background::default(),
             cold: Cold::default(),
-            core: Core::new(config),
+            core: Core::new(worker, config),
             told: (Guidance::NONE, Timestamp::ZERO),
             faded_at: Timestamp::ZERO,
         }
@@ -179,7 +155,8 @@ impl<T> Broker<T> {
         let variant = variant.unwrap_or_else(|| self.core.next_variant());
         let fits = |n: &usize| self.execution(variant, *n) <= self.core.config.background_time;
         let size = (2..=batch).take_while(fits).last().unwrap_or(1);
-        let members = self.background.take(now, size);
+        let taken = self.background.take(size).into_iter();
+        let members: Vec<_> = taken.map(|next| self.core.bind(next, now)).collect();
         Formed {
             execution: match members.as_slice() {
                 [one] if !self.is_scheduled() => self.core.execution_alone(&one.request),

@@ -13,10 +13,10 @@
 //! Requests without an SLO run when nothing else waits at any of its workers. Their batch is bound when the device is free, never
 //! behind a running one, so that what arrives meanwhile goes before it. Reruns go before them.
 //!
-//! Workers are loaded between two batches, and unloaded once they have no request here. Where not all weights are there from the
-//! start, they are read beside the batches, and requests for them wait apart meanwhile.
+//! Where not all weights are there from the start, they are read beside the batches, and requests for them wait apart meanwhile. So are
+//! those of workers that come with the load; they are given back once their worker has no request here.
 //!
-//! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
+//! Invariants: at most one batch or rerun runs, and at most one batch is bound behind it; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
 mod asks;
@@ -71,7 +71,7 @@ pub struct Device<T> {
     closed: Option<DropReason>,
     next_batch: u64,
     profiler: Profiler<T>,
-    /// Where not all weights are there from the start.
+    /// What is in memory; `None` where workers need nothing.
     memory: Option<WeightStore>,
     errors: PredictionErrors,
     rejected: Vec<Rejected<T>>,
@@ -83,7 +83,7 @@ impl<T> Device<T> {
     pub fn new(workers: Vec<(WorkerId, BrokerConfig)>, lead: Duration) -> Self {
         let workers = workers
             .into_iter()
-            .map(|(id, config)| (id, Broker::new(config)));
+            .map(|(id, config)| (id, Broker::new(id, config)));
         let workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher> = workers.collect();
         Device {
             pulls: workers.values().any(Broker::pulls),
@@ -161,7 +161,6 @@ impl<T> Device<T> {
             // Nothing new is served any more.
             DeviceEvent::Load(_) | DeviceEvent::Unload(_) if !self.takes_requests() => {}
             DeviceEvent::Load(worker) => self.loads.load(worker),
-            DeviceEvent::LoadEnded => self.loads.ended(),
             DeviceEvent::Unload(worker) => self.loads.unload(worker),
             DeviceEvent::Reassigned(application) => {
                 for broker in self.workers.values_mut() {
@@ -214,9 +213,7 @@ impl<T> Device<T> {
 
     /// Nothing runs and nothing waits.
     pub fn has_no_work(&self) -> bool {
-        self.running.is_none()
-            && !self.loads.come_first()
-            && self.workers.values().all(|b| b.waiting() == 0)
+        self.running.is_none() && self.workers.values().all(|b| b.waiting() == 0)
     }
 
     /// It is neither closed nor about to end.
@@ -227,7 +224,7 @@ impl<T> Device<T> {
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
     fn binds_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
-        if self.bound.is_some() || self.loads.come_first() {
+        if self.bound.is_some() {
             return None;
         }
         let (mut waits, mut fills) = (false, false);
@@ -255,7 +252,7 @@ impl<T> Device<T> {
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound
-    /// behind it, but not earlier than `now`. How long a load takes is not known: it does not count.
+    /// behind it, but not earlier than `now`.
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
         let last = self.bound.as_ref().or(self.running.as_ref());
         last.map_or(now, |r| r.expected_end.max(now))
@@ -324,13 +321,9 @@ impl<T> Device<T> {
 
     fn collect(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         let free_at = self.free_at(now);
-        // When the device is free after a load is not known: nothing is bound until then.
-        let binds = !self.loads.is_loading();
         for (&worker, broker) in &mut self.workers {
             broker.expire(now, &mut self.rejected);
-            if binds {
-                broker.collect(now, free_at, &mut self.rejected);
-            }
+            broker.collect(now, free_at, &mut self.rejected);
             drain_rejected(worker, &mut self.rejected, out);
         }
     }
@@ -390,14 +383,10 @@ impl<T> Device<T> {
         id
     }
 
-    /// Starts the next load or the most urgent batch if the device is free, and begins to form the next batch; binds the
+    /// Starts the most urgent batch if the device is free, and begins to form the next batch; binds the
     /// next batch if the device is about to be free.
     fn start(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if self.running.is_none() {
-            if self.loads.come_first() {
-                out.extend(self.loads.start().map(DeviceCommand::Load));
-                return;
-            }
             if self.asks.waits_until().is_none_or(|until| until <= now) {
                 self.bind(now, now, false, out);
             }
@@ -408,18 +397,6 @@ impl<T> Device<T> {
         {
             let starts_at = self.free_at(now);
             self.bind(now, starts_at, true, out);
-        }
-    }
-
-    /// Unloads the retired workers that have no request here any more. Nothing of them is run again.
-    fn unload(&mut self, out: &mut Vec<DeviceCommand<T>>) {
-        let runs = |r: &Option<Running>, worker| r.as_ref().is_some_and(|r| r.worker == worker);
-        while let Some(worker) = self.loads.take_retired(|worker| {
-            let waiting = self.workers.get(&worker).map_or(0, Broker::waiting);
-            waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
-        }) {
-            self.profiler.forget(worker);
-            out.push(DeviceCommand::Unload(worker));
         }
     }
 
@@ -464,13 +441,13 @@ impl<T> Device<T> {
         out: &mut Vec<DeviceCommand<T>>,
     ) {
         let Formed {
-            members,
+            mut members,
             size,
             execution,
             lengths,
         } = formed;
         let id = self.next_id();
-        let read = self.read_for(worker, &members);
+        self.note_load(worker, &mut members);
         let broker = &self.workers[&worker];
         let module = broker.module();
         let background = members.iter().any(|m| m.request.background);
@@ -524,7 +501,6 @@ impl<T> Device<T> {
             module,
             started_at: starts_at,
             expected_end: bound.expected_end,
-            read,
             members,
             sampled,
         }));

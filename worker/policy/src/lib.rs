@@ -15,5 +15,5 @@ pub mod profiler;
 pub mod schedule;
 pub mod weights;
 
-pub use broker::{Broker, BrokerConfig, Member};
+pub use broker::{Broker, BrokerConfig};
 pub use device::{Batch, Device, DeviceCommand, DeviceEvent};

@@ -10,7 +10,7 @@ use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{ModuleId, VariantId, WeightsId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
 use spillgate_worker::confinement;
-use spillgate_worker::executor::EXAMPLE_OBJECTS;
+use spillgate_worker::operators::EXAMPLE_OBJECTS;
 use spillgate_worker::weights::loader::{Source, WeightsSpec};
 
 use super::{FleetPlan, PlannedModel};

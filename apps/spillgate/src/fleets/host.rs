@@ -10,8 +10,9 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{ToDevice, ToGateway};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker::device::Upstream;
-use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
+use spillgate_worker::device::RanBatch;
+use spillgate_worker::device::actions::{PlacedHandle, Reports};
+use spillgate_worker::device::brokers::Upstream;
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
 use spillgate_worker_policy::weights::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 
@@ -186,7 +187,7 @@ impl FleetHost {
 }
 
 impl Reports for FleetHost {
-    fn ran(&self, _: DeviceId, batch: RanBatch) {
+    fn ran(&self, batch: RanBatch) {
         self.upstream.ran(batch);
     }
 

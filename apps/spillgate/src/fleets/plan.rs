@@ -3,6 +3,7 @@
 //! Weights are told apart by what they are built from: the module's type and options, and the content of their file. The variants of a
 //! module that name one file are models that run with the same weights: to run another one of them costs nothing.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +15,14 @@ use spillgate_pipeline::id::{
 };
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::profile::device_kind;
-use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker::listed::ListedFile;
+use spillgate_worker::operators::WorkerSpec;
 use spillgate_worker::weights::loader::{Source, WeightsSpec};
 use spillgate_worker_policy::weights::fleet::FleetWorker;
 
 use super::contents::{ContentId, Contents};
 use crate::device_assignment::Placed;
+use crate::devices::start::Assigned;
 use crate::model_files::option_files;
 
 /// A fleet before its devices are started.
@@ -30,6 +32,10 @@ pub(crate) struct FleetPlan {
     pub(super) workers: Vec<FleetWorker>,
     /// The device of each worker.
     devices_of: IndexMap<WorkerId, DeviceId>,
+    /// The pipeline of each worker.
+    pub(super) pipelines: IndexMap<WorkerId, Arc<Pipeline>>,
+    /// The workers that come and go with the load, and whether each serves from the start.
+    pub(super) scaled: IndexMap<WorkerId, bool>,
     pub(super) weights: Vec<WeightsSpec>,
     /// By weights.
     pub(super) bytes: Vec<u64>,
@@ -54,17 +60,17 @@ pub(super) struct PlannedModel {
 type Built = (String, Vec<Vec<(String, ContentId)>>);
 
 /// Which devices form fleets, in order.
-pub(crate) fn plan<'p>(
-    devices: impl Iterator<Item = (DeviceId, &'p str, &'p Vec<Placed>)>,
+pub(crate) fn plan(
+    devices: &[&Assigned],
     planned: impl Fn(&Arc<Pipeline>) -> Arc<Planned>,
     library: &Library,
 ) -> Vec<FleetPlan> {
     type Key = (String, Vec<(String, ModuleId)>);
     let mut contents = Contents::default();
     let mut fleets: IndexMap<Key, FleetPlan> = IndexMap::new();
-    for (id, name, places) in devices {
+    for Assigned { id, name, workers } in devices.iter().copied() {
         let kind = device_kind(name).to_owned();
-        let serves = places.iter().map(|p| &p.spec);
+        let serves = workers.iter().map(|p| &p.spec);
         let mut serves: Vec<_> = serves
             .map(|spec| (spec.pipeline.name.clone(), spec.module))
             .collect();
@@ -75,6 +81,8 @@ pub(crate) fn plan<'p>(
             devices: Vec::new(),
             workers: Vec::new(),
             devices_of: IndexMap::new(),
+            pipelines: IndexMap::new(),
+            scaled: IndexMap::new(),
             weights: Vec::new(),
             bytes: Vec::new(),
             models: Vec::new(),
@@ -82,9 +90,8 @@ pub(crate) fn plan<'p>(
             known: IndexMap::new(),
             of_modules: IndexMap::new(),
         });
-        fleet.devices.push((id, name.to_owned()));
-        for place in places {
-            let spec = &place.spec;
+        fleet.devices.push((*id, name.clone()));
+        for Placed { spec, .. } in workers {
             let downstream = downstream(&spec.pipeline, &planned(&spec.pipeline), spec.module);
             let models = fleet.models_of(spec, library, &mut contents);
             let worker = FleetWorker {
@@ -96,7 +103,12 @@ pub(crate) fn plan<'p>(
                 background: spec.pipeline.limits.background(),
                 downstream,
             };
-            fleet.devices_of.insert(spec.worker, id);
+            fleet.devices_of.insert(spec.worker, *id);
+            fleet.pipelines.insert(spec.worker, spec.pipeline.clone());
+            let scales = spec.pipeline.modules[spec.module.idx()].workers;
+            if scales.min < scales.max {
+                fleet.scaled.insert(spec.worker, spec.from_start);
+            }
             fleet.workers.push(worker);
         }
     }
@@ -212,7 +224,11 @@ impl FleetPlan {
         contents: &mut Contents,
     ) -> Vec<ModelId> {
         let mut listed = Vec::new();
-        let kind = FleetPlan::kind_of(spec, library, contents, &mut listed);
+        let mut kind = FleetPlan::kind_of(spec, library, contents, &mut listed);
+        if self.kind == "emulated" {
+            // An emulated operator is made of its times.
+            let _ = write!(kind, " {:?}", spec.execution);
+        }
         let path = file.map(|file| spec.base_dir.join(file));
         let files = path.iter();
         let files = files.map(|path| contents.of_model(path, &mut listed));

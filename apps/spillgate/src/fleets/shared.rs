@@ -1,31 +1,25 @@
-//! Devices whose weights are not all there from the start while their brokers form the batches: those with families of models, and those whose
-//! weights give way to each other (`placement: brokers`). They have the same weights as under a placement: those of equal files are one.
+//! Devices whose brokers form the batches. They have the same weights as under a placement: those of equal files are one. What is there from
+//! the start is all that their workers need, or as much of it as fits into their memory; families read the other members when these are asked
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::PAGE_BYTES;
-use spillgate_pipeline::id::{DeviceId, WeightsId, WorkerId};
-use spillgate_worker::device::{WeightsConfig, WeightsWorker};
+use spillgate_pipeline::id::{DeviceId, WeightsId};
+use spillgate_worker::device::{DeviceConfig, Models, ModelsConfig, brokers};
 use spillgate_worker::weights::loader::WeightsSpec;
+use spillgate_worker_policy::device;
 use spillgate_worker_policy::weights::fleet::FleetWorker;
-use spillgate_worker_policy::weights::store::{WeightStoreConfig, WeightsSize, WorkerWeights};
+use spillgate_worker_policy::weights::store::{
+    ScaledWorker, WeightStore, WeightStoreConfig, WeightsSize, WorkerWeights,
+};
 
 use super::{Around, FleetPlan, Placing, loader};
+use crate::devices::Device;
+use crate::devices::start::{Assigned, BIND_LEAD, Devices};
 use crate::embedded::StartError;
 use crate::status::MeasuredStatus;
-
-/// A device of that kind, to be started.
-pub(crate) struct SharedDevice {
-    /// Of its policy.
-    pub(crate) memory: WeightStoreConfig,
-    /// Of its threads.
-    pub(crate) weights: WeightsConfig,
-    /// What its models take, as measured.
-    pub(crate) measured: Arc<[MeasuredStatus]>,
-}
 
 impl FleetPlan {
     /// The memory of a device, where reading weights takes so long.
@@ -42,21 +36,48 @@ impl FleetPlan {
             pages: self.pages(WeightsId(i)),
             load: *load,
         };
+        let weights_of = |of: &FleetWorker| -> Vec<WeightsId> {
+            let models = of.models.iter();
+            models.map(|m| self.models[m.idx()].weights).collect()
+        };
         let worker = |of: &FleetWorker| {
-            let weights = of.models.iter();
-            let weights = weights.map(|m| self.models[m.idx()].weights);
             let weights = WorkerWeights {
-                weights: weights.collect(),
+                weights: weights_of(of),
                 by_variant: of.by_variant,
             };
             (of.worker, weights)
         };
-        WeightStoreConfig {
+        let needs = |of: &FleetWorker| {
+            let mut needs = weights_of(of);
+            needs.retain(|weights| self.resident.contains(weights));
+            needs
+        };
+        let mut all = WeightStoreConfig {
             pages,
             weights: (0..).zip(loads).map(size).collect(),
             workers: self.workers_of(*id).map(worker).collect(),
             resident: self.resident(pages),
+            scaled: Vec::new(),
+        };
+        // Where weights give way to each other, they come with the requests.
+        if pages == u32::MAX {
+            let scaled = self.workers_of(*id).filter_map(|of| {
+                let from_start = *self.scaled.get(&of.worker)?;
+                Some(ScaledWorker {
+                    worker: of.worker,
+                    needs: needs(of),
+                    from_start,
+                })
+            });
+            all.scaled = scaled.collect();
+            let serving = self.workers_of(*id);
+            let serving = serving.filter(|of| self.scaled.get(&of.worker) != Some(&false));
+            let first: Vec<WeightsId> = serving.flat_map(needs).collect();
+            // Types without a model are always ready.
+            all.resident
+                .retain(|weights| self.pages(*weights) == 0 || first.contains(weights));
         }
+        all
     }
 
     /// What is larger than so many pages, and what its requests hear.
@@ -77,75 +98,63 @@ impl FleetPlan {
         larger.map(why).collect()
     }
 
-    /// Makes its devices ready to be started, by id.
+    /// Starts its devices.
     ///
     /// # Errors
     /// When a device is missing, or weights without which a module cannot serve cannot be loaded or fit nowhere.
-    pub(crate) fn share(
+    pub(crate) fn serve(
         mut self,
+        assigned: &[&Assigned],
         placing: &Placing,
         around: &Around<'_>,
-    ) -> Result<Vec<(DeviceId, SharedDevice)>, StartError> {
+        all: &mut Devices,
+    ) -> Result<(), StartError> {
         if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
-        let Around {
-            clock,
-            library,
-            modules,
-            loading,
-            ..
-        } = around;
-        let first = self.devices.first().map(|(_, name)| name.clone());
-        loading(first.as_deref().unwrap_or_default());
-        // Where none gives way, how long they take decides little: it is learnt while they serve.
-        let expected = match placing.memory.is_empty() {
-            true => Ok((self.unmeasured(), Vec::new())),
-            false => self.expected(library),
+        let failed = |device: &str| {
+            let device = device.to_owned();
+            move |cause| StartError::Device { device, cause }
         };
-        let (expected, measured) = expected.map_err(|cause| StartError::Device {
-            device: first.unwrap_or_default(),
-            cause,
-        })?;
+        // Where none gives way, how long they take decides little: it is learnt while they serve.
+        let (expected, measured) = match placing.memory.is_empty() {
+            true => (self.unmeasured(), Vec::new()),
+            false => self.measured(around)?,
+        };
         let measured: Arc<[MeasuredStatus]> = measured.into();
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
-        let models = self.models.iter().map(|m| (m.weights, m.variant));
-        let models: Arc<[(WeightsId, usize)]> = models.collect();
-        let mut shared = Vec::new();
+        let models: Arc<[(WeightsId, usize)]> = self.models_with_weights();
+        let workers = self.worker_models();
         for device in &self.devices {
             let (id, name) = device;
+            (around.loading)(name);
             let memory = self.memory(placing, device, &expected.loads);
-            self.tell_left_out(name, memory.resident.len());
+            self.tell_left_out(name, self.resident(memory.pages).len());
             self.tell_shortage(placing, name, expected.workspace);
-            let worker = |of: &FleetWorker| {
-                let (pipeline, module) = &modules[&of.worker];
-                let worker = WeightsWorker {
-                    pipeline: pipeline.clone(),
-                    module: *module,
-                    models: of.models.clone(),
-                    by_variant: of.by_variant,
-                };
-                (of.worker, worker)
-            };
-            let workers: IndexMap<WorkerId, WeightsWorker, FxBuildHasher> =
-                self.workers_of(*id).map(worker).collect();
             let loads = &expected.loads;
-            let weights = WeightsConfig {
-                too_large: self.larger_than(memory.pages),
-                loader: loader((&self.kind, name.clone()), clock, library, &weights, loads),
-                resident: memory.resident.clone(),
-                needed: self.needed().collect(),
-                models: models.clone(),
-                workers,
+            let config = DeviceConfig {
+                id: *id,
+                name: name.clone(),
+                models: Models::Of(ModelsConfig {
+                    loader: loader((&self.kind, name.clone()), around, &weights, loads),
+                    too_large: self.larger_than(memory.pages),
+                    resident: memory.resident.clone(),
+                    needed: self.needed().collect(),
+                    models: models.clone(),
+                    workers: workers.clone(),
+                }),
+                core: around.cores.of(name),
             };
-            let measured = measured.clone();
-            let device = SharedDevice {
-                memory,
-                weights,
-                measured,
-            };
-            shared.push((*id, device));
+            let brokers = assigned.iter().find(|device| device.id == *id);
+            let brokers = brokers.map_or_else(Vec::new, |device| device.brokers());
+            let policy = device::Device::new(brokers, BIND_LEAD);
+            let policy = policy.with_weights(WeightStore::new(memory));
+            let upstream = around.upstream.clone();
+            let started = brokers::start(config, policy, around.clock, around.timers, upstream);
+            let (handle, threads) = started.map_err(failed(name))?;
+            let handle = Device::Own(handle, measured.clone());
+            all.add((*id, name), handle, threads);
         }
-        Ok(shared)
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
 use super::{FleetPlan, Placing, guessed_load, plan};
 use crate::device_assignment::{load, place, resolve_device};
+use crate::devices::start::Assigned;
 use crate::embedded::{Deployment, StartError};
 
 /// How large the weights of models are, and how fast they are read.
@@ -91,10 +92,12 @@ fn plans(
     if let Some(error) = placing.unknown(names) {
         return Err(error);
     }
-    let devices = (0..).map(DeviceId).zip(&placement.devices);
-    let devices = devices.map(|(id, (name, places))| (id, name.as_str(), places));
+    let devices = (0..).map(DeviceId).zip(placement.devices);
+    let devices = devices.map(|(id, (name, workers))| Assigned { id, name, workers });
+    let devices: Vec<Assigned> = devices.collect();
     let planned = Arc::clone(&placement.planned[0]);
-    let mut plans = plan(devices, |_| planned.clone(), library);
+    let all: Vec<&Assigned> = devices.iter().collect();
+    let mut plans = plan(&all, |_| planned.clone(), library);
     for plan in &mut plans {
         for (spec, bytes) in plan.weights.iter().zip(&mut plan.bytes) {
             *bytes = weights.bytes[spec.first().module().id.idx()].unwrap_or(*bytes);

@@ -16,7 +16,7 @@ use spillgate_backend::torch::{self, TorchBackend};
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
-use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
+use spillgate_worker::operators::{WorkerSpec, build_operator, serving_operator};
 
 use super::look::look;
 use super::message::{Answer, Question};

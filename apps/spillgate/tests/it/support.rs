@@ -381,30 +381,6 @@ impl TestServer {
         tokio::task::block_in_place(|| self.clock.advance(span));
     }
 
-    /// Waits until the health service says NOT_SERVING.
-    pub(crate) async fn until_not_serving(&self) {
-        let channel = Channel::from_shared(format!("http://{}", self.server.address))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap();
-        let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
-        let give_up = Instant::now() + PATIENCE;
-        loop {
-            let request = tonic_health::pb::HealthCheckRequest {
-                service: String::new(),
-            };
-            let answer = health.check(request).await.unwrap().into_inner();
-            if answer.status
-                == tonic_health::pb::health_check_response::ServingStatus::NotServing as i32
-            {
-                return;
-            }
-            assert!(Instant::now() < give_up, "still {:?}", answer.status);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
     /// What `/readyz` says: `Err` with its reason.
     pub(crate) async fn ready(&self) -> Result<(), String> {
         let (status, body) = self.get("/readyz").await;

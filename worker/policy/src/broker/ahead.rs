@@ -1,6 +1,7 @@
 //! Binds a batch ahead, as PARD does (§3): the next batch is collected the moment one starts to execute, and later
 //! arrivals join it while there is room.
 
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{RequestId, VariantId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::{Keep, Order};
@@ -8,12 +9,12 @@ use spillgate_pipeline::queue::Waiting;
 use spillgate_pipeline::request::{DropReason, Estimate, ModelChoice, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use super::Rejected;
 use super::core::Core;
-use super::{Member, Rejected};
 
 /// The batch that is collected, at most as large as the plan or the guidance says.
 pub(super) struct Ahead<T> {
-    members: Vec<Member<T>>,
+    members: Vec<BatchItem<T>>,
 }
 
 /// Why a request is given up, with what was expected of it.
@@ -36,7 +37,7 @@ impl<T> Ahead<T> {
     }
 
     /// Hands over the batch.
-    pub(super) fn take_all(&mut self) -> Vec<Member<T>> {
+    pub(super) fn take_all(&mut self) -> Vec<BatchItem<T>> {
         std::mem::take(&mut self.members)
     }
 
@@ -53,7 +54,7 @@ impl<T> Ahead<T> {
     }
 
     /// Takes out one member.
-    pub(super) fn take(&mut self, id: RequestId) -> Option<Member<T>> {
+    pub(super) fn take(&mut self, id: RequestId) -> Option<BatchItem<T>> {
         let at = self.members.iter().position(|m| m.request.id == id)?;
         Some(self.members.remove(at))
     }
@@ -122,7 +123,7 @@ impl<T> Ahead<T> {
             let Some(next) = next else { break };
             let (reason, estimate) = match keep(core, &next.request, now, free_at) {
                 Ok(()) if core.may_run(now, &next.request) => {
-                    self.members.push(Member::bound(next, now));
+                    self.members.push(core.bind(next, now));
                     continue;
                 }
                 Ok(()) => (DropReason::Decoding, None),
@@ -160,13 +161,13 @@ impl<T> Ahead<T> {
                 out.push(core.reject(now, gone.request, gone.payload, reason, estimate));
             }
         }
-        let bound = run.into_iter().map(|next| Member::bound(next, now));
+        let bound = run.into_iter().map(|next| core.bind(next, now));
         self.members.extend(bound);
     }
 
     /// Drops the members whose deadline has passed.
     pub(super) fn expire(&mut self, core: &Core<T>, now: Timestamp, out: &mut Vec<Rejected<T>>) {
-        let is_late = |m: &mut Member<T>| m.request.deadline <= now;
+        let is_late = |m: &mut BatchItem<T>| m.request.deadline <= now;
         for gone in self.members.extract_if(.., is_late) {
             out.push(core.reject(now, gone.request, gone.payload, DropReason::Expired, None));
         }

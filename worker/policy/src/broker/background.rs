@@ -9,8 +9,6 @@ use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
-use super::Member;
-
 /// The requests without an SLO that wait at a worker, those that are given up first in front.
 pub(super) struct Background<T> {
     waiting: Queue<T>,
@@ -57,16 +55,16 @@ impl<T> Background<T> {
         over
     }
 
-    /// Binds up to `size` of them, all of the first one's model.
-    pub(super) fn take(&mut self, now: Timestamp, size: usize) -> Vec<Member<T>> {
+    /// Takes out up to `size` of them, all of the first one's model.
+    pub(super) fn take(&mut self, size: usize) -> Vec<Waiting<T>> {
         let Some(first) = self.waiting.first() else {
             return Vec::new();
         };
         let others = self.waiting.set_aside_others(first.request.model());
         let taken = std::iter::from_fn(|| self.waiting.pop_first()).take(size);
-        let members = taken.map(|next| Member::bound(next, now)).collect();
+        let taken = taken.collect();
         self.waiting.put_back(others);
-        members
+        taken
     }
 
     /// Takes out these requests.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ModuleId, VariantId};
+use spillgate_pipeline::action::BatchItem;
+use spillgate_pipeline::id::{ModuleId, VariantId, WorkerId};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
-use spillgate_pipeline::queue::Queue;
+use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -41,6 +42,7 @@ impl Offers {
 
 /// The part of a broker that does not depend on how it forms batches.
 pub(super) struct Core<T> {
+    worker: WorkerId,
     pub(super) config: BrokerConfig,
     pub(super) guidance: Guidance,
     /// Requests that are in no batch and that no scheduler holds.
@@ -55,8 +57,9 @@ pub(super) struct Core<T> {
 }
 
 impl<T> Core<T> {
-    pub(super) fn new(config: BrokerConfig) -> Self {
+    pub(super) fn new(worker: WorkerId, config: BrokerConfig) -> Self {
         Core {
+            worker,
             config,
             guidance: Guidance::NONE,
             queue: Queue::default(),
@@ -64,6 +67,18 @@ impl<T> Core<T> {
             bound_batch: None,
             predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
             decoding: Decoding::default(),
+        }
+    }
+
+    /// A waiting request that is bound `now`.
+    pub(super) fn bind(&self, next: Waiting<T>, now: Timestamp) -> BatchItem<T> {
+        BatchItem {
+            worker: self.worker,
+            request: next.request,
+            arrived_at: next.arrived_at,
+            batched_at: now,
+            load: None,
+            payload: next.payload,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{RequestId, VariantId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::Order;
@@ -11,7 +12,7 @@ use spillgate_pipeline::request::{DropReason, Estimate, ModelChoice};
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
-use super::{Member, Rejected, mixed};
+use super::{Rejected, mixed};
 
 /// Most waiting requests that are sorted to see whether all can be served. When more requests wait, the last deadline
 /// alone decides, so that forming a batch is fast whatever the backlog.
@@ -43,7 +44,7 @@ impl Late {
         now: Timestamp,
         starts_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
-    ) -> Vec<Member<T>> {
+    ) -> Vec<BatchItem<T>> {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
         if !core.is_mixed() {
@@ -78,7 +79,7 @@ impl Late {
         (starts_at, variant): (Timestamp, VariantId),
         lowest_first: bool,
         out: &mut Vec<Rejected<T>>,
-    ) -> Vec<Member<T>> {
+    ) -> Vec<BatchItem<T>> {
         let size = core.queue.len().min(core.batch());
         let mut members = Vec::with_capacity(size);
         if lowest_first {
@@ -116,7 +117,7 @@ impl Late {
         core: &mut Core<T>,
         now: Timestamp,
         (starts_at, variant): (Timestamp, VariantId),
-        members: &mut Vec<Member<T>>,
+        members: &mut Vec<BatchItem<T>>,
         out: &mut Vec<Rejected<T>>,
     ) {
         self.ranked.clear();
@@ -256,11 +257,11 @@ fn bind_or_refuse<T>(
     core: &mut Core<T>,
     now: Timestamp,
     next: Waiting<T>,
-    members: &mut Vec<Member<T>>,
+    members: &mut Vec<BatchItem<T>>,
     out: &mut Vec<Rejected<T>>,
 ) {
     if core.may_run(now, &next.request) {
-        members.push(Member::bound(next, now));
+        members.push(core.bind(next, now));
         return;
     }
     let reason = DropReason::Decoding;

@@ -15,7 +15,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
-use super::{Formed, Member, Rejected};
+use super::{Formed, Rejected};
 use crate::schedule::{GivenUp, Lengths, Pending, Scheduler, SchedulerConfig};
 
 /// Members of a family of which the scheduler is asked for a batch, while it wants to wait with each.
@@ -229,7 +229,7 @@ impl<T> Scheduled<T> {
             for id in &batch.members {
                 let next = self.waiting.swap_remove(id);
                 let next = next.expect("the scheduler batches what it was given");
-                formed.members.push(Member::bound(next, now));
+                formed.members.push(core.bind(next, now));
             }
         }
         self.answer(core, now, out);

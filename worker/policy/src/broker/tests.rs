@@ -13,22 +13,25 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
 }
 
 fn broker_by(recipe: &'static Recipe, capacity: usize, batch_max: u32) -> Broker<u64> {
-    Broker::new(BrokerConfig {
-        module: ModuleId(1),
-        capacity,
-        batch: batch_max,
-        execution: (1..=batch_max)
-            .map(|n| Duration::from_nanos(10 * u64::from(n)))
-            .collect::<Vec<_>>()
-            .into(),
-        recipe,
-        pulls: false,
-        is_family: false,
-        is_adapted: false,
-        background: 64,
-        background_time: Duration::from_millis(10),
-        schedule: None,
-    })
+    Broker::new(
+        WorkerId(1),
+        BrokerConfig {
+            module: ModuleId(1),
+            capacity,
+            batch: batch_max,
+            execution: (1..=batch_max)
+                .map(|n| Duration::from_nanos(10 * u64::from(n)))
+                .collect::<Vec<_>>()
+                .into(),
+            recipe,
+            pulls: false,
+            is_family: false,
+            is_adapted: false,
+            background: 64,
+            background_time: Duration::from_millis(10),
+            schedule: None,
+        },
+    )
 }
 
 fn request(id: u64, deadline: u64) -> Request {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::action::Load;
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WeightsId, WorkerId};
 use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
@@ -10,7 +10,6 @@ use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::broker::Member;
 #[cfg(doc)]
 use crate::device::Device;
 
@@ -51,9 +50,7 @@ pub enum DeviceEvent<'a, T> {
     },
     /// Make that worker ready to serve.
     Load(WorkerId),
-    /// The load ended: the worker is ready, or cannot be.
-    LoadEnded,
-    /// Give back what that worker holds, once it has no request here.
+    /// Give back what that worker alone holds, once it has no request here.
     Unload(WorkerId),
     /// The application is another one from now on.
     Reassigned(Application),
@@ -83,13 +80,13 @@ pub enum DeviceCommand<T> {
     Execute(Batch<T>),
     /// Run this request again, alone, now. Its result is not used, only its time.
     Rerun(Rerun<T>),
-    /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
-    Load(WorkerId),
+    /// A worker that was to be made ready is, or cannot be, since these weights cannot be read.
+    Loaded(WorkerId, Result<(), WeightsId>),
     /// Read these weights beside what runs, and say [`DeviceEvent::ReadEnded`]. The others give way before. No batch that is bound is of one of
     /// them.
     Read(WeightsId, Vec<WeightsId>),
-    /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
-    Unload(WorkerId),
+    /// Give back these weights: no worker that serves needs them.
+    Forget(Vec<WeightsId>),
     /// Tell this to a gateway.
     Tell {
         /// The worker. It says which pipeline's gateway is meant, where a process has gateways of several pipelines.
@@ -114,10 +111,8 @@ pub struct Batch<T> {
     pub started_at: Timestamp,
     /// When it is expected to end.
     pub expected_end: Timestamp,
-    /// How the weights of its model were read, where one of its requests waited for that.
-    pub read: Option<Load>,
     /// Its requests, at least one.
-    pub members: Vec<Member<T>>,
+    pub members: Vec<BatchItem<T>>,
     /// The request among them whose payload is to be handed back when the batch ends, to be run again.
     pub sampled: Option<usize>,
 }

@@ -11,7 +11,6 @@ impl<T> Device<T> {
     /// Nothing runs and nothing waits but for requests without an SLO.
     fn is_idle(&self) -> bool {
         self.running.as_ref().is_none_or(|r| r.background)
-            && !self.loads.come_first()
             && self.workers.values().all(|b| b.in_time() == 0)
     }
 

@@ -1,10 +1,9 @@
-//! Which workers of a device are to be made ready, and which are to give back what they hold.
+//! Which workers of a device are to be made ready, and which are to give back what they alone hold.
 //!
-//! A load takes the device like a batch. It starts when nothing runs and nothing is bound, before the next batch is
-//! bound: a worker is waited for, and a busy device would never come to it. An unload takes no time of the device. It waits
-//! until the worker has no request here.
+//! What a worker needs is read beside the batches, before what requests wait for, as the load asks for the worker. Weights are given back when
+//! the worker has no request here.
 //!
-//! Invariants: one worker loads at a time; a worker is to be loaded or to be unloaded, not both.
+//! Invariant: a worker is to be loaded or to be unloaded, not both.
 
 use std::collections::VecDeque;
 
@@ -12,8 +11,6 @@ use spillgate_pipeline::id::WorkerId;
 
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// What the device loads now.
-    loading: Option<WorkerId>,
     /// To be loaded, in the order in which they were asked for.
     waiting: VecDeque<WorkerId>,
     /// To be unloaded once they have no request here.
@@ -24,7 +21,7 @@ impl Loads {
     /// A worker is to be loaded. One that was to be unloaded keeps what it holds.
     pub(super) fn load(&mut self, worker: WorkerId) {
         self.retired.retain(|w| *w != worker);
-        if self.loading != Some(worker) && !self.waiting.contains(&worker) {
+        if !self.waiting.contains(&worker) {
             self.waiting.push_back(worker);
         }
     }
@@ -37,18 +34,14 @@ impl Loads {
         }
     }
 
-    /// The device takes up the next load.
-    pub(super) fn start(&mut self) -> Option<WorkerId> {
-        if self.loading.is_none() {
-            self.loading = self.waiting.pop_front();
-            return self.loading;
-        }
-        None
+    /// The worker that is loaded next.
+    pub(super) fn next(&self) -> Option<WorkerId> {
+        self.waiting.front().copied()
     }
 
-    /// The load that ran has ended.
+    /// That worker is loaded, or cannot be.
     pub(super) fn ended(&mut self) {
-        self.loading = None;
+        self.waiting.pop_front();
     }
 
     /// Whether a worker is to be unloaded.
@@ -61,23 +54,11 @@ impl Loads {
         &mut self,
         has_no_request: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
-        let loading = self.loading;
-        let is_free = |w: &WorkerId| Some(*w) != loading && has_no_request(*w);
-        let idx = self.retired.iter().position(is_free)?;
+        let idx = self.retired.iter().position(|w| has_no_request(*w))?;
         Some(self.retired.remove(idx))
     }
 
-    /// Whether the device loads a worker.
-    pub(super) fn is_loading(&self) -> bool {
-        self.loading.is_some()
-    }
-
-    /// Whether the device loads a worker, or is to before it binds a batch.
-    pub(super) fn come_first(&self) -> bool {
-        self.is_loading() || !self.waiting.is_empty()
-    }
-
-    /// Nothing is loaded or unloaded any more; the load that runs still ends.
+    /// Nothing is loaded or unloaded any more.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.retired.clear();

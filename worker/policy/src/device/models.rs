@@ -1,8 +1,8 @@
-//! A device whose weights are not all there from the start ([`crate::weights::store`]): what it reads, and what gives way.
+//! The weights of a device ([`crate::weights::store`]): what it reads, and what gives way.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::action::Load;
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::running::Running;
 use super::{Device, DeviceCommand, drain_rejected};
-use crate::broker::Member;
+use crate::broker::Broker;
 use crate::weights::store::{Reading, Wanted, WeightStore};
 
 impl<T> Device<T> {
@@ -29,7 +29,7 @@ impl<T> Device<T> {
         }
     }
 
-    /// Its memory for weights; `None`: all are there from the start.
+    /// Its memory for weights; `None`: its workers need nothing.
     pub fn memory(&self) -> Option<&WeightStore> {
         self.memory.as_ref()
     }
@@ -42,11 +42,21 @@ impl<T> Device<T> {
         request: &Request,
     ) -> Option<WeightsId> {
         let memory = self.memory.as_mut()?;
+        if memory.has_all() {
+            return None;
+        }
         let weights = memory.weights_of(worker, request.model())?;
         if !request.background {
             memory.asked(now, weights);
         }
-        (!memory.serves(now, weights)).then_some(weights)
+        if memory.serves(now, weights) {
+            return None;
+        }
+        if !memory.is_served(worker) {
+            // It came too late for its worker. What is read for it is given back when it has gone.
+            self.loads.unload(worker);
+        }
+        Some(weights)
     }
 
     /// Whether the weights of a model are there, as far as weights give way.
@@ -69,16 +79,27 @@ impl<T> Device<T> {
         }
     }
 
-    /// How the weights of a batch were read, if one of its requests waited for that.
-    pub(super) fn read_for(&mut self, worker: WorkerId, members: &[Member<T>]) -> Option<Load> {
-        let memory = self.memory.as_mut()?;
-        let model = members.first()?.request.model();
-        let weights = memory.weights_of(worker, model)?;
-        memory.bound(weights, members.iter().map(|m| m.arrived_at))
+    /// A batch is bound: notes with the requests that waited for its weights how these were read.
+    pub(super) fn note_load(&mut self, worker: WorkerId, members: &mut [BatchItem<T>]) {
+        let (Some(memory), Some(first)) = (&mut self.memory, members.first()) else {
+            return;
+        };
+        let model = first.request.model();
+        let Some(weights) = memory.weights_of(worker, model) else {
+            return;
+        };
+        let Some(load) = memory.bound(weights, members.iter().map(|m| m.arrived_at)) else {
+            return;
+        };
+        // What was read before it came, it did not wait for.
+        for member in members.iter_mut().filter(|m| m.arrived_at < load.to) {
+            member.load = Some(load);
+        }
     }
 
-    /// Reads what is worth most, if nothing is read.
+    /// Reads what a worker needs that is to be made ready, else what is worth most, if nothing is read.
     pub(super) fn read_next(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
+        self.load_workers(now, out);
         let Some(memory) = &self.memory else {
             return;
         };
@@ -102,6 +123,49 @@ impl<T> Device<T> {
         self.look_at_cold();
     }
 
+    /// Answers for the workers that have what they need, and reads what the next one needs.
+    fn load_workers(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
+        while let Some(worker) = self.loads.next() {
+            let missing = self.memory.as_mut().and_then(|memory| memory.serve(worker));
+            let Some(missing) = missing else {
+                self.loads.ended();
+                out.push(DeviceCommand::Loaded(worker, Ok(())));
+                continue;
+            };
+            if let Some(memory) = &mut self.memory
+                && memory.reading().is_none()
+            {
+                memory.read(now, missing);
+                self.tell_held(&[(missing, true)], &[], out);
+                out.push(DeviceCommand::Read(missing, Vec::new()));
+                self.look_at_cold();
+            }
+            return;
+        }
+    }
+
+    /// Gives back what the retired workers alone hold that have no request here any more. Nothing of them is run again.
+    pub(super) fn unload(&mut self, out: &mut Vec<DeviceCommand<T>>) {
+        let runs = |r: &Option<Running>, worker| r.as_ref().is_some_and(|r| r.worker == worker);
+        while let Some(worker) = self.loads.take_retired(|worker| {
+            let waiting = self.workers.get(&worker).map_or(0, Broker::waiting);
+            let is_read = self.memory.as_ref().is_some_and(|m| m.reads_for(worker));
+            waiting == 0 && !is_read && !runs(&self.running, worker) && !runs(&self.bound, worker)
+        }) {
+            self.profiler.forget(worker);
+            let memory = self.memory.as_mut();
+            let gone = memory.map_or_else(Vec::new, |memory| memory.retire(worker));
+            if gone.is_empty() {
+                continue;
+            }
+            for weights in &gone {
+                self.went(*weights);
+            }
+            self.tell_held(&[], &gone, out);
+            out.push(DeviceCommand::Forget(gone));
+        }
+    }
+
     /// What was read is there, or cannot be.
     pub(super) fn read_ended(
         &mut self,
@@ -122,6 +186,12 @@ impl<T> Device<T> {
         self.look_at_cold();
         if !is_there {
             self.tell_held(&[(weights, false)], &[], out);
+            if let (Some(worker), Some(memory)) = (self.loads.next(), &mut self.memory)
+                && memory.serve(worker) == Some(weights)
+            {
+                self.loads.ended();
+                out.push(DeviceCommand::Loaded(worker, Err(weights)));
+            }
             return;
         }
         let first = self.workers.values().next();

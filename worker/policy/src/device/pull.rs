@@ -11,7 +11,7 @@ impl<T> Device<T> {
     /// When gateways are to be asked for the batch behind the running one.
     pub(super) fn asks_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
-        let waits = self.asks.is_open() || self.bound.is_some() || self.loads.come_first();
+        let waits = self.asks.is_open() || self.bound.is_some();
         if !self.pulls || waits || !self.takes_requests() {
             return None;
         }
@@ -28,7 +28,7 @@ impl<T> Device<T> {
 
     /// Asks gateways when it is time.
     pub(super) fn ask(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
-        if !self.takes_requests() || self.loads.come_first() {
+        if !self.takes_requests() {
             self.close_asks(out);
             return;
         }

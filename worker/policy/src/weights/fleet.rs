@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::action::{Action, Done, Ended, Load, LoadCause, Member, Work};
+use spillgate_pipeline::action::{Action, BatchItem, Done, Ended, Load, LoadCause, Work};
 use spillgate_pipeline::id::{
     ActionId, DeviceId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
 };
@@ -98,7 +98,7 @@ impl Worker {
 
 /// A request that is here.
 struct Held<T> {
-    member: Member<T>,
+    member: BatchItem<T>,
     model: ModelId,
     is_waiting: bool,
     /// It ended elsewhere while it was under way.
@@ -295,7 +295,7 @@ impl<T: Clone> Fleet<T> {
     fn say_dropped(
         &self,
         now: Timestamp,
-        member: &Member<T>,
+        member: &BatchItem<T>,
         reason: DropReason,
         out: &mut Vec<FleetCommand<T>>,
     ) {
@@ -514,7 +514,7 @@ impl<T: Clone> Fleet<T> {
         now: Timestamp,
         device: DeviceId,
         action: Action<RequestId>,
-    ) -> Action<Member<T>> {
+    ) -> Action<BatchItem<T>> {
         let Action {
             id,
             work,

@@ -1,5 +1,7 @@
 //! The memory for weights of a device whose brokers form its batches: which weights are there, which are read, and which give way.
 //!
+//! Where all are there and none gives way, nothing is counted and nothing is looked up for a request.
+//!
 //! Requests whose weights are not there wait apart (`broker/cold.rs`) until these are read, beside the batches and one after another. The
 //! weights that are asked for least give way. How often weights are asked for is counted with requests that are dropped, as those are asked
 //! for, too; an earlier request counts less ([`FORGOTTEN`]).
@@ -9,6 +11,9 @@
 //! the link was busy: while it has time to spare, what gave way is read again when it is asked for.
 //!
 //! Requests without an SLO count nothing in this. What only they wait for is read when nothing else is worth it, into memory that nobody uses.
+//!
+//! Workers that come with the load need what they serve by default before they serve ([`ScaledWorker`]). When they go, what they alone used
+//! is given back. Where weights give way to each other, they are read when requests come instead.
 //!
 //! Source: Clockwork (§5.1) for pages, of 16 MiB. Clockwork's own rule is that the least recently used model gives way; a rate is not
 //! misled by one request for a model that hardly anybody asks for.
@@ -69,6 +74,17 @@ impl WorkerWeights {
     }
 }
 
+/// A worker that comes and goes with the load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScaledWorker {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What is there while it serves; members of a family but the default are read when they are asked for.
+    pub needs: Vec<WeightsId>,
+    /// It serves from the start.
+    pub from_start: bool,
+}
+
 /// What the memory of a device is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightStoreConfig {
@@ -80,6 +96,8 @@ pub struct WeightStoreConfig {
     pub workers: Vec<(WorkerId, WorkerWeights)>,
     /// What is there from the start. It fits.
     pub resident: Vec<WeightsId>,
+    /// The workers that come and go; all others serve always. None where weights give way to each other.
+    pub scaled: Vec<ScaledWorker>,
 }
 
 /// What became of weights on a device, since it began.
@@ -126,6 +144,13 @@ pub(crate) struct Reading {
     pub(crate) load: Load,
 }
 
+/// A worker that comes and goes with the load.
+#[derive(Clone, Debug)]
+struct Scaled {
+    needs: Vec<WeightsId>,
+    is_served: bool,
+}
+
 /// Waiting requests that weights would serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wanted {
@@ -144,6 +169,9 @@ pub struct WeightStore {
     pages: Pages,
     config: WeightStoreConfig,
     workers: IndexMap<WorkerId, WorkerWeights, FxBuildHasher>,
+    scaled: IndexMap<WorkerId, Scaled, FxBuildHasher>,
+    /// None gives way, and all are there.
+    has_all: bool,
     /// The workers that serve members of families with weights.
     members: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
     /// What is there, or read, and how that was read if it was.
@@ -170,9 +198,18 @@ impl WeightStore {
                 members.entry(*weights).or_default().push((*worker, member));
             }
         }
+        let scaled = |of: &ScaledWorker| {
+            let scaled = Scaled {
+                needs: of.needs.clone(),
+                is_served: of.from_start,
+            };
+            (of.worker, scaled)
+        };
         let mut memory = WeightStore {
             pages: Pages::new(config.pages, config.weights.iter().map(|w| w.pages)),
             workers: config.workers.iter().cloned().collect(),
+            scaled: config.scaled.iter().map(scaled).collect(),
+            has_all: false,
             members,
             held: IndexMap::default(),
             reading: None,
@@ -188,7 +225,73 @@ impl WeightStore {
             memory.hold(weights);
             memory.pages.ready(weights);
         }
+        memory.changed();
         memory
+    }
+
+    /// Weights came or went.
+    fn changed(&mut self) {
+        let mut all = (0..self.config.weights.len() as u32).map(WeightsId);
+        let is_there = |w: WeightsId| self.pages.is_ready(w) || self.pages.needs(w) == 0;
+        self.has_all = self.config.pages == u32::MAX && all.all(is_there);
+    }
+
+    /// Whether all weights are there and none gives way.
+    pub(crate) fn has_all(&self) -> bool {
+        self.has_all
+    }
+
+    /// Whether what is there may change.
+    pub fn changes(&self) -> bool {
+        !self.has_all || !self.scaled.is_empty() || self.account.loads > 0
+    }
+
+    /// Whether a worker serves.
+    pub(crate) fn is_served(&self, worker: WorkerId) -> bool {
+        self.scaled.get(&worker).is_none_or(|of| of.is_served)
+    }
+
+    /// A worker is to serve. Returns what it needs first and is not there.
+    pub(crate) fn serve(&mut self, worker: WorkerId) -> Option<WeightsId> {
+        let of = self.scaled.get_mut(&worker)?;
+        of.is_served = true;
+        let pages = &self.pages;
+        let is_missing = |w: &&WeightsId| pages.needs(**w) > 0 && !pages.is_ready(**w);
+        of.needs.iter().find(is_missing).copied()
+    }
+
+    /// Whether something is read that a worker uses.
+    pub(crate) fn reads_for(&self, worker: WorkerId) -> bool {
+        self.reading
+            .is_some_and(|reading| self.uses(worker, reading.weights))
+    }
+
+    fn uses(&self, worker: WorkerId, weights: WeightsId) -> bool {
+        let of = self.workers.get(&worker);
+        of.is_some_and(|of| of.weights.contains(&weights))
+    }
+
+    /// A worker that came with the load serves no more: gives back what it alone used.
+    pub(crate) fn retire(&mut self, worker: WorkerId) -> Vec<WeightsId> {
+        let Some(of) = self.scaled.get_mut(&worker) else {
+            return Vec::new();
+        };
+        of.is_served = false;
+        let all = self.held.keys().copied();
+        let own = all.filter(|weights| self.uses(worker, *weights));
+        let served = || self.workers.keys().filter(|other| self.is_served(**other));
+        let gone = own.filter(|weights| !served().any(|other| self.uses(*other, *weights)));
+        let gone: Vec<WeightsId> = gone.collect();
+        for weights in &gone {
+            self.account.unloads += 1;
+            self.release(*weights);
+        }
+        gone
+    }
+
+    /// Reads weights for a worker that is to serve, where none gives way and nothing is read.
+    pub(crate) fn read(&mut self, now: Timestamp, weights: WeightsId) {
+        self.begin(now, weights, &[]);
     }
 
     /// Pages that weights have, and those of the device; `None`: it has as many as are asked for.
@@ -323,6 +426,7 @@ impl WeightStore {
             self.account.loads += 1;
             self.held.insert(weights, Some(load));
             self.pages.ready(weights);
+            self.changed();
             self.failed.swap_remove(&weights);
             self.estimator(weights).observe(now, took);
         } else {
@@ -436,6 +540,7 @@ impl WeightStore {
     fn release(&mut self, weights: WeightsId) {
         self.held.swap_remove(&weights);
         self.pages.release(weights);
+        self.has_all = false;
     }
 }
 

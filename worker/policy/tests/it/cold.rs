@@ -79,6 +79,7 @@ impl World {
             weights: [size; MODELS as usize].into(),
             workers: vec![(WorkerId(1), weights)],
             resident: (0..u32::from(POPULAR)).map(WeightsId).collect(),
+            scaled: Vec::new(),
         });
         let device = Device::new(vec![(WorkerId(1), config)], Duration::from_micros(500));
         let mut world = World {

@@ -12,10 +12,10 @@ use spillgate_pipeline::id::{MemberId, VariantId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 
 use super::Loader;
-use crate::executor::{
+use crate::listed::ListedFile;
+use crate::operators::{
     BackendFactory, WorkerSpec, build_operator, may_load, serving_operator, warm_up,
 };
-use crate::listed::ListedFile;
 
 /// Sources of weights that are read before a load fails. Their files are equal, so a further one seldom helps.
 const READS_MAX: usize = 2;
@@ -245,7 +245,7 @@ impl Loader for EmulatedLoader {
                 &source.worker,
                 source.member,
                 &self.library,
-                &mut crate::executor::NoModels,
+                &mut crate::operators::NoModels,
             )?),
         };
         let operator = Box::new(Emulated {

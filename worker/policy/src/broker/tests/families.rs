@@ -24,19 +24,22 @@ fn broker(
     module.schedule = schedule;
     module.window = WINDOW_DEFAULT;
     let scheduler = SchedulerConfig::of(module, &execution, batch);
-    Broker::new(BrokerConfig {
-        module: ModuleId(1),
-        capacity: 100,
-        batch,
-        execution: execution.into(),
-        recipe: policy.recipe(),
-        pulls: false,
-        is_family,
-        is_adapted: false,
-        background: 64,
-        background_time: Duration::from_millis(10),
-        schedule: scheduler.expect("the profile fits"),
-    })
+    Broker::new(
+        WorkerId(1),
+        BrokerConfig {
+            module: ModuleId(1),
+            capacity: 100,
+            batch,
+            execution: execution.into(),
+            recipe: policy.recipe(),
+            pulls: false,
+            is_family,
+            is_adapted: false,
+            background: 64,
+            background_time: Duration::from_millis(10),
+            schedule: scheduler.expect("the profile fits"),
+        },
+    )
 }
 
 fn of_member(id: u64, deadline_ms: u64, member: u16) -> Request {

@@ -20,10 +20,13 @@ fn broker(policy: DropPolicyName, batch: u32) -> Broker<u64> {
     pipeline.policy.drop = policy;
     let execution = ModuleExecution::of_variants(ALONE_MS.map(times).to_vec());
     let config = BrokerConfig::of(&pipeline, ModuleId(1), batch, execution, None);
-    Broker::new(BrokerConfig {
-        is_adapted: true,
-        ..config
-    })
+    Broker::new(
+        WorkerId(1),
+        BrokerConfig {
+            is_adapted: true,
+            ..config
+        },
+    )
 }
 
 fn of_variant(id: u64, deadline_ms: u64, variant: u16) -> Request {

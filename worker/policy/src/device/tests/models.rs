@@ -33,6 +33,7 @@ fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> 
         weights: [size; 3].into(),
         workers: vec![(WorkerId(1), of)],
         resident: vec![WeightsId(0)],
+        scaled: Vec::new(),
     });
     let device = Device::new(vec![(WorkerId(1), config)], Duration::from_nanos(2));
     let mut device = device.with_weights(memory);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spillgate_pipeline::action::{Action, Done, Member};
+use spillgate_pipeline::action::{Action, BatchItem, Done};
 use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
@@ -44,7 +44,7 @@ pub enum FleetCommand<T> {
         /// The device.
         device: DeviceId,
         /// The action.
-        action: Action<Member<T>>,
+        action: Action<BatchItem<T>>,
     },
     /// Tell this to a gateway.
     Tell {
@@ -66,13 +66,13 @@ pub(super) fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) 
 }
 
 /// Its request ended elsewhere.
-pub(super) fn forgotten<T>(member: &Member<T>) -> FleetCommand<T> {
+pub(super) fn forgotten<T>(member: &BatchItem<T>) -> FleetCommand<T> {
     let (worker, request) = (member.worker, member.request.id);
     tell(worker, request, ToGateway::Forgotten { worker, request })
 }
 
 /// Its request has failed, for this reason: a sentence for its client.
-pub(super) fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
+pub(super) fn fail<T>(member: &BatchItem<T>, why: &Arc<str>) -> FleetCommand<T> {
     let (worker, request) = (member.worker, member.request.id);
     let message = ToGateway::Failed {
         worker,

@@ -1,6 +1,6 @@
 //! How requests come to a fleet and leave it before they ran.
 
-use spillgate_pipeline::action::Member;
+use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{RequestId, WorkerId};
 use spillgate_pipeline::message::Arrival;
 use spillgate_pipeline::predict::Estimator;
@@ -27,7 +27,7 @@ impl<T: Clone> Fleet<T> {
         let Some(of) = self.workers.get_mut(&worker) else {
             return;
         };
-        let member = Member {
+        let member = BatchItem {
             worker,
             request,
             arrived_at: now,

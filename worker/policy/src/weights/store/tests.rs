@@ -25,6 +25,7 @@ fn memory(pages: u32, of: &[u32], resident: &[u32]) -> WeightStore {
         weights: sizes.collect(),
         workers: vec![(WorkerId(0), worker)],
         resident: weights(resident),
+        scaled: Vec::new(),
     })
 }
 

@@ -55,7 +55,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
             worker: WorkerId(worker),
             id: None,
             home,
-            // Member 3 is none of the family.
+            // BatchItem 3 is none of the family.
             member: if worker == 2 { member } else { 0 },
             deadline,
         }

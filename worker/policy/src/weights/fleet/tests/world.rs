@@ -61,7 +61,7 @@ pub(super) enum Event {
 
 enum Due {
     Outside(Event),
-    Delivered(usize, Action<Member<usize>>),
+    Delivered(usize, Action<BatchItem<usize>>),
     Looks(usize),
     BatchEnds(usize, Duration),
     LoadEnds(usize, Duration),
@@ -71,10 +71,10 @@ enum Due {
 
 #[derive(Default)]
 struct Device {
-    infers: Vec<Action<Member<usize>>>,
-    running: Option<Action<Member<usize>>>,
-    loads: Vec<Action<Member<usize>>>,
-    reading: Option<Action<Member<usize>>>,
+    infers: Vec<Action<BatchItem<usize>>>,
+    running: Option<Action<BatchItem<usize>>>,
+    loads: Vec<Action<BatchItem<usize>>>,
+    reading: Option<Action<BatchItem<usize>>>,
     loaded: Vec<WeightsId>,
     is_broken: bool,
     /// How many times as long as expected its LOADs take, where a test says so.

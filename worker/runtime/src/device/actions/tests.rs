@@ -10,14 +10,15 @@ use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Prep
 use spillgate_backend::value::Tensor;
 use spillgate_backend::{Input, Output};
 use spillgate_picture::{Frame, FrameFormat};
-use spillgate_pipeline::action::{Ended, RefusalCause, Window, Work};
-use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::action::{RefusalCause, Window, Work};
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
+use crate::device::{Models, ModelsConfig, WorkerModels};
 use crate::timer::TimerThread;
-use crate::weights::{Loader, LoaderFactory};
+use crate::weights::Loader;
 
 const WORKER: WorkerId = WorkerId(0);
 const SOON: Duration = Duration::from_secs(20);
@@ -173,7 +174,7 @@ impl Loader for FakeLoader {
 struct Upstream(Arc<Stage>);
 
 impl Reports for Upstream {
-    fn ran(&self, _: DeviceId, batch: RanBatch) {
+    fn ran(&self, batch: RanBatch) {
         assert_eq!(batch.results.len(), batch.members.len());
         assert!(batch.started_at <= batch.ended_at);
         self.0.note(Seen::Ran(batch.id.0, batch.results));
@@ -192,7 +193,8 @@ impl Reports for Upstream {
 /// A device with a cache of two pages, and models with weights of a page each. The last model is another variant that runs with the weights
 /// of the first.
 struct Bench {
-    device: PlacedDevice,
+    device: PlacedHandle,
+    threads: DeviceThreads,
     stage: Arc<Stage>,
     seen: Receiver<Seen>,
     clock: TestClock,
@@ -210,23 +212,34 @@ fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>,
     });
     let timers = TimerThread::start(&clock.clock(), "timer").unwrap();
     let pipeline = Arc::new(noop_pipeline(MS * 1000, &[&[0]], &[]));
-    let modules = [(WORKER, (pipeline, ModuleId(1)))];
+    let worker = WorkerModels {
+        pipeline,
+        module: ModuleId(1),
+        models: (0..=kinds.len() as u32).map(ModelId).collect(),
+        by_variant: false,
+    };
     let resident: Vec<WeightsId> = resident.iter().copied().map(WeightsId).collect();
-    let config = PlacedConfig {
+    let actions = Actions::new(2, vec![1; kinds.len()], &resident);
+    let model = |i| (WeightsId((i % kinds.len()) as u32), i / kinds.len());
+    let loader = FakeLoader(stage.clone());
+    let config = DeviceConfig {
         id: DeviceId(0),
         name: "fake:0".to_owned(),
-        actions: Actions::new(2, vec![1; kinds.len()], &resident),
-        resident,
-        variants: (0..=kinds.len()).map(|i| i / kinds.len()).collect(),
-        modules: Arc::new(modules.into_iter().collect()),
+        models: Models::Of(ModelsConfig {
+            loader: Box::new(move || Ok(Box::new(loader))),
+            too_large: Vec::new(),
+            needed: resident.clone(),
+            resident,
+            models: (0..=kinds.len()).map(model).collect(),
+            workers: Arc::new([(WORKER, worker)].into_iter().collect()),
+        }),
         core: None,
     };
-    let loader = FakeLoader(stage.clone());
-    let loader: LoaderFactory = Box::new(move || Ok(Box::new(loader)));
     let upstream = Arc::new(Upstream(stage.clone()));
-    let device = PlacedDevice::start(config, &clock.clock(), &timers, upstream, loader);
-    let bench = device.map(|device| Bench {
+    let device = super::start(config, actions, &clock.clock(), &timers, upstream);
+    let bench = device.map(|(device, threads)| Bench {
         device,
+        threads,
         stage: stage.clone(),
         seen,
         clock,
@@ -245,7 +258,7 @@ fn start(kinds: &[Kind], resident: &[u32]) -> Bench {
     bench
 }
 
-fn member() -> Member<Arc<Job>> {
+fn member() -> BatchItem<Arc<Job>> {
     let frame = Frame {
         format: FrameFormat::Bytes,
         data: Default::default(),
@@ -253,7 +266,7 @@ fn member() -> Member<Arc<Job>> {
         height: 0,
     };
     let request = Request::new(RequestId(0), Timestamp::ZERO, Timestamp::MAX);
-    Member {
+    BatchItem {
         worker: WORKER,
         request,
         arrived_at: Timestamp::ZERO,
@@ -263,7 +276,7 @@ fn member() -> Member<Arc<Job>> {
     }
 }
 
-fn infer(model: u32, size: usize) -> Work<Member<Arc<Job>>> {
+fn infer(model: u32, size: usize) -> Work<BatchItem<Arc<Job>>> {
     Work::Infer {
         model: ModelId(model),
         weights: WeightsId(model),
@@ -273,14 +286,14 @@ fn infer(model: u32, size: usize) -> Work<Member<Arc<Job>>> {
 
 impl Bench {
     /// Sends an action that may start at any time.
-    fn send(&self, id: u64, work: Work<Member<Arc<Job>>>) -> Vec<Done> {
+    fn send(&self, id: u64, work: Work<BatchItem<Arc<Job>>>) -> Vec<Done> {
         self.send_in(id, work, Timestamp::ZERO, Timestamp::MAX)
     }
 
     fn send_in(
         &self,
         id: u64,
-        work: Work<Member<Arc<Job>>>,
+        work: Work<BatchItem<Arc<Job>>>,
         earliest: Timestamp,
         latest: Timestamp,
     ) -> Vec<Done> {
@@ -292,7 +305,7 @@ impl Bench {
             starts_at: earliest,
             expected_end: earliest,
         };
-        self.device.handle().receive(action, &mut refused);
+        self.device.receive(action, &mut refused);
         refused
     }
 
@@ -455,7 +468,7 @@ fn fails_alone(kind: Kind, why: &str) {
     bench.send(4, Work::Load(WeightsId(2)));
     bench.expect([Seen::Reads(2), Seen::Done(4, End::Ran)]);
     serves(&bench, 5, 0);
-    assert!(bench.device.handle().is_alive());
+    assert!(bench.device.is_alive());
 }
 
 #[test]
@@ -480,7 +493,7 @@ fn ends_with(kind: Kind, results: Vec<Ran>) {
         ]);
     }
     serves(&bench, 3, 0);
-    assert!(bench.device.handle().is_alive());
+    assert!(bench.device.is_alive());
 }
 
 #[test]
@@ -516,9 +529,8 @@ fn unload_drops_the_operator_on_the_loading_thread() {
 #[test]
 fn an_idle_device_stops() {
     let bench = start(&[Kind::Sound], &[0]);
-    let handle = bench.device.handle();
-    assert!(bench.device.stop(SOON));
-    assert!(!handle.is_alive());
+    assert!(bench.threads.stop(SOON));
+    assert!(!bench.device.is_alive());
 }
 
 #[test]
@@ -527,7 +539,7 @@ fn a_device_that_stops_reports_what_ran() {
     bench.send(1, infer(0, 1));
     bench.expect([Seen::Runs(0, 1)]);
     let Bench {
-        device,
+        threads,
         seen,
         stage,
         ..
@@ -537,7 +549,7 @@ fn a_device_that_stops_reports_what_ran() {
         std::thread::sleep(MS * 50);
         stage.open();
     });
-    assert!(device.stop(SOON));
+    assert!(threads.stop(SOON));
     opens.join().unwrap();
     let seen: Vec<Seen> = seen.try_iter().take(2).collect();
     assert_eq!(
@@ -557,8 +569,8 @@ fn stop_leaves_a_busy_device_behind_at_its_limit() {
         bench.send(1, work);
         bench.next();
         let began = std::time::Instant::now();
-        let Bench { device, stage, .. } = bench;
-        assert!(!device.stop(MS * 30));
+        let Bench { threads, stage, .. } = bench;
+        assert!(!threads.stop(MS * 30));
         assert!(began.elapsed() < SOON);
         stage.open();
     }
