@@ -49,9 +49,9 @@
 //! Not here: encoding, encryption, lists of peers.
 
 mod backoff;
-mod clock;
+pub(crate) mod clock;
 pub mod entrance;
-mod greeting;
+pub(crate) mod greeting;
 mod live;
 pub mod rights;
 mod timing;

@@ -29,9 +29,9 @@ use places::{Place, Places};
 /// Most admin connections at a time: a few scrapers and probes.
 pub const CONNECTIONS_MAX: usize = 32;
 /// Most headers of a request: probes send about five, scrapers ten.
-const HEADERS_MAX: usize = 32;
+pub(crate) const HEADERS_MAX: usize = 32;
 /// Largest request line and headers, in bytes; hyper takes no less than this.
-const HEADER_BYTES_MAX: usize = 8 << 10;
+pub(crate) const HEADER_BYTES_MAX: usize = 8 << 10;
 /// Pause after a connection could not be accepted, doubled each time: while descriptors are short, the one that waits
 /// would be tried again at once.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);

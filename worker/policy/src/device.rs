@@ -19,7 +19,7 @@
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
-mod asks;
+pub(crate) mod asks;
 mod events;
 mod idle;
 mod leave;

@@ -1,7 +1,7 @@
 //! Executors: they run a batch on a device thread, with the operators of its modules, emulated time, or the decoding of
 //! frames. An executor is built on the device's thread and stays there.
 
-mod build;
+pub(crate) mod build;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! inside one process is a plain call. A [`placed::PlacedDevice`] carries out the actions that a placement sends. Both read [`weights`] on a thread of their own.
 //! [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides nothing itself.
 
+pub mod bounds;
 pub mod confinement;
 pub mod cores;
 pub mod device;
