@@ -38,7 +38,7 @@ pub(super) struct Payloads {
 }
 
 /// Which payload is next.
-pub(super) enum Order {
+pub(crate) enum Order {
     /// One after the other, from this one on.
     InTurn(usize),
     /// At random.

@@ -67,7 +67,7 @@ pub(super) struct Of<'a> {
 }
 
 /// A picture in the making.
-pub(super) struct Plot {
+pub(crate) struct Plot {
     path: PathBuf,
     frames: Mutex<Frames>,
 }
