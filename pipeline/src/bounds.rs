@@ -326,6 +326,30 @@ pub const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Processes,
+        "connections of a session that did not greet",
+        words("one, the newest", crate::session),
+        "the older one is closed"
+    ),
+    bound!(
+        Processes,
+        "time of a dial, and of a greeting; `silence: lose` of the topology sets it",
+        time(crate::session::timing::DEATH_DEFAULT),
+        "the connection is closed"
+    ),
+    bound!(
+        Processes,
+        "time between dials of a lost peer",
+        time(crate::session::timing::BACKOFF_LONGEST_DEFAULT),
+        "it is dialled on"
+    ),
+    bound!(
+        Processes,
+        "objects in a value of a peer",
+        count(crate::spec::OBJECTS_MAX),
+        "the packet is refused"
+    ),
+    bound!(
+        Processes,
         "heartbeats whose answers are waited for",
         count(crate::session::clock::UNANSWERED_MAX),
         "the oldest is forgotten"

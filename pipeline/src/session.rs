@@ -54,7 +54,7 @@ pub mod entrance;
 pub(crate) mod greeting;
 mod live;
 pub mod rights;
-mod timing;
+pub(crate) mod timing;
 
 use std::sync::Arc;
 

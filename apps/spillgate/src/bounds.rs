@@ -237,6 +237,18 @@ const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Operation,
+        "time to the end of a request's headers at the admin port",
+        time(crate::admin::HEADERS_LIMIT),
+        "its connection is closed"
+    ),
+    bound!(
+        Operation,
+        "time of an answer of the admin port",
+        time(crate::admin::ANSWER_LIMIT),
+        "its connection is closed"
+    ),
+    bound!(
+        Operation,
         "headers of a request to the admin port",
         count(crate::admin::HEADERS_MAX),
         "its connection is closed"
