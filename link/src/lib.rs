@@ -2,6 +2,7 @@
 //! process with the others, each on a connection that it makes anew when it is lost. [`serve`]: the port on which others reach it.
 //! [`tls`]: certificates on both sides of each connection.
 
+pub mod bounds;
 mod dial;
 pub mod links;
 mod outlet;

@@ -22,9 +22,9 @@ use crate::tls::LinkTls;
 use crate::wire::{Brought, Packet, Parcel};
 
 /// Complaints that are remembered, so that each is made once.
-const COMPLAINTS_MAX: usize = 64;
+pub(crate) const COMPLAINTS_MAX: usize = 64;
 /// Lives of processes whose roles others have taken over since. They may dial until they end.
-const REPLACED_MAX: usize = 256;
+pub(crate) const REPLACED_MAX: usize = 256;
 
 /// A life of a process whose roles another one has taken over.
 struct Replaced {

@@ -32,7 +32,7 @@ const PACKETS_MAX: usize = 256;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// How long a packet that is in no hurry waits for others to travel with. At most twice as long, since timers count milliseconds.
-const HOLD: Duration = Duration::from_millis(1);
+pub(crate) const HOLD: Duration = Duration::from_millis(1);
 
 /// The end that is filled.
 #[derive(Debug)]

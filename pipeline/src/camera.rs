@@ -7,7 +7,7 @@
 //! Not here: which variant serves the camera and so which size it is asked for, which the server decides.
 
 mod density;
-mod link;
+pub(crate) mod link;
 mod size;
 #[cfg(test)]
 mod tests;

@@ -101,7 +101,7 @@ impl Place {
 }
 
 /// Most problems kept of a file. Nobody reads more, and the bound keeps a malicious file cheap.
-const PROBLEMS_MAX: usize = 1000;
+pub(crate) const PROBLEMS_MAX: usize = 1000;
 
 /// Gathers the problems of a file.
 pub(crate) struct Sink {

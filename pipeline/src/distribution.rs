@@ -5,7 +5,7 @@
 //! an argument. The code calls a distribution a *law*.
 
 mod batch;
-mod learner;
+pub(crate) mod learner;
 mod maximum;
 
 pub use batch::{BatchForm, BatchPoint, BatchTime, Fit, FitError, normal_cdf};

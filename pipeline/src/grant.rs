@@ -19,7 +19,7 @@ use crate::reader;
 use crate::spec::clients;
 
 /// Most tokens of a file. Each token costs memory. For more clients a proxy must check the tokens.
-const TOKENS_MAX: usize = 4096;
+pub(crate) const TOKENS_MAX: usize = 4096;
 /// Highest `in_flight` that can be written: more than a server takes.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
 

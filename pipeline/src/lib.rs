@@ -5,6 +5,7 @@
 pub mod action;
 pub mod address;
 pub mod bandwidth;
+pub mod bounds;
 pub mod camera;
 pub mod catalog;
 pub mod clients;

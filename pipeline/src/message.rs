@@ -1,13 +1,13 @@
 //! The messages between gateways, controllers and devices: one enum for each receiver, in envelopes that name the sender and
 //! its incarnation. Payloads are opaque: `L` is what a request carries to a worker.
 
-mod clients;
+pub(crate) mod clients;
 mod clocks;
 mod pull;
 mod rights;
-mod to_controller;
+pub(crate) mod to_controller;
 mod to_device;
-mod to_gateway;
+pub(crate) mod to_gateway;
 
 use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 use crate::request::Request;

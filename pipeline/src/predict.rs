@@ -24,7 +24,7 @@
 //! lengths of its members by [`crate::distribution::BatchTime`].
 
 mod action;
-mod errors;
+pub(crate) mod errors;
 mod fading;
 mod last;
 mod pace;

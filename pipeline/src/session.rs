@@ -49,12 +49,12 @@
 //! Not here: encoding, encryption, lists of peers.
 
 mod backoff;
-mod clock;
+pub(crate) mod clock;
 pub mod entrance;
-mod greeting;
+pub(crate) mod greeting;
 mod live;
 pub mod rights;
-mod timing;
+pub(crate) mod timing;
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@
 //! processes under a placement, each process by itself.
 
 mod addresses;
-mod read;
+pub(crate) mod read;
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub use addresses::{AddressError, Addresses};
 pub use read::parse_topology;
 
 /// Most processes.
-const PROCESSES_MAX: usize = 1024;
+pub(crate) const PROCESSES_MAX: usize = 1024;
 /// Longest address: the longest name that DNS knows, and a port.
 const ADDRESS_LEN_MAX: usize = 260;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// Slots of a window: values in the newest and the oldest slot count as if they came at its middle.
-const SLOTS: u64 = 50;
+pub(crate) const SLOTS: u64 = 50;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {

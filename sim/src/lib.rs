@@ -8,6 +8,7 @@
 mod accuracies;
 mod agenda;
 pub mod bound;
+pub mod bounds;
 pub mod clients;
 mod draw;
 pub mod dynamic;

@@ -10,7 +10,7 @@ mod hardware;
 mod noise;
 mod report;
 mod run;
-mod scenario;
+pub(crate) mod scenario;
 #[cfg(test)]
 mod tests;
 

@@ -16,7 +16,7 @@ use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};
 use crate::world::{ClusterReport, FramesReport, SimConfig};
 
-/// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
+/// Totals of one run. docs/glossary.md has the measures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Requests that were offered.

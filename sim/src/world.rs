@@ -54,7 +54,7 @@ use travel::Travel;
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
-const EVENTS_MAX: u64 = 4_000_000_000;
+pub(crate) const EVENTS_MAX: u64 = 4_000_000_000;
 
 /// The first incarnation of each process.
 const FIRST: Incarnation = Incarnation(0);

@@ -4,13 +4,13 @@
 //! and sent repeatedly: the run measures the server, not the client's encoder.
 
 mod arrivals;
-mod generator;
+pub(crate) mod generator;
 mod measure;
 mod pacer;
-mod payloads;
+pub(crate) mod payloads;
 mod scenario;
-mod streams;
-mod wire;
+pub(crate) mod streams;
+pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

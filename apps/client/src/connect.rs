@@ -3,12 +3,12 @@
 //! [`Server`] holds the address and the settings. It dials for the generated client and for `bench`, which speaks
 //! HTTP/2 itself. Nothing is retried here: the caller that lost a server decides whether to dial again.
 
-mod addresses;
+pub(crate) mod addresses;
 mod bandwidth;
-mod shaped;
+pub(crate) mod shaped;
 mod tls;
 mod token;
-mod watched;
+pub(crate) mod watched;
 
 use std::path::PathBuf;
 use std::pin::Pin;

@@ -19,6 +19,7 @@ use spillgate_pipeline::printable::printable;
 
 pub mod annotate;
 pub mod bench;
+pub mod bounds;
 pub mod connect;
 pub mod encode;
 pub mod findings;

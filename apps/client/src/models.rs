@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use spillgate_proto::pb;
 
 /// Most payloads of a run after each was repeated for every model.
-const PAYLOADS_MAX: usize = 1 << 20;
+pub(crate) const PAYLOADS_MAX: usize = 1 << 20;
 
 /// A module and the name of one of its models.
 pub(crate) fn choice(text: &str) -> Result<(String, String), String> {

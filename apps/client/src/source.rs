@@ -6,8 +6,8 @@
 mod address;
 mod folder;
 pub mod scene;
-mod stdin;
-mod video;
+pub(crate) mod stdin;
+pub(crate) mod video;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -4,18 +4,18 @@
 //! report to one board. Frames are sent on schedule whether or not answers came.
 
 mod adapting;
-mod backoff;
+pub(crate) mod backoff;
 mod board;
 mod clock;
 mod history;
-mod link;
+pub(crate) mod link;
 mod pace;
-mod plot;
-mod producer;
-mod saver;
+pub(crate) mod plot;
+pub(crate) mod producer;
+pub(crate) mod saver;
 mod screen;
-mod session;
-mod sources;
+pub(crate) mod session;
+pub(crate) mod sources;
 mod summary;
 mod timeline;
 mod trace;

@@ -29,14 +29,19 @@ use places::{Place, Places};
 /// Most admin connections at a time: a few scrapers and probes.
 pub const CONNECTIONS_MAX: usize = 32;
 /// Most headers of a request: probes send about five, scrapers ten.
-const HEADERS_MAX: usize = 32;
+pub(crate) const HEADERS_MAX: usize = 32;
 /// Largest request line and headers, in bytes; hyper takes no less than this.
-const HEADER_BYTES_MAX: usize = 8 << 10;
+pub(crate) const HEADER_BYTES_MAX: usize = 8 << 10;
 /// Pause after a connection could not be accepted, doubled each time: while descriptors are short, the one that waits
 /// would be tried again at once.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// See [`ACCEPT_PAUSE_MIN`].
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Time to the end of a request's headers. Probes send at once; a scraper that comes less often connects anew.
+pub(crate) const HEADERS_LIMIT: Duration = Duration::from_secs(10);
+/// Time of an answer. Metrics are some hundred kilobytes at most.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +55,8 @@ pub struct AdminLimits {
 impl Default for AdminLimits {
     fn default() -> Self {
         AdminLimits {
-            // Probes send at once; a scraper that comes less often connects anew.
-            headers: Duration::from_secs(10),
-            // Metrics are some hundred kilobytes at most.
-            answer: Duration::from_secs(10),
+            headers: HEADERS_LIMIT,
+            answer: ANSWER_LIMIT,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::part::Part;
 
 /// How often a certificate is warned of again. The first warning is that of the start.
-const WARNED_EVERY: Duration = Duration::from_secs(86_400);
+pub(crate) const WARNED_EVERY: Duration = Duration::from_secs(86_400);
 
 /// Those of the ports of a process.
 #[derive(Clone)]

@@ -29,7 +29,7 @@ use crate::model_check::{Families, Variables};
 use crate::model_files::{Folders, option_files};
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
-const FILE_BYTES_MAX: usize = 5 << 20;
+pub(crate) const FILE_BYTES_MAX: usize = 5 << 20;
 
 /// A pipeline file, read and checked.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 //!
 //! Devices of one kind whose workers serve the same modules form a fleet: any of them can run any of its models.
 
-mod contents;
-mod expected;
+pub(crate) mod contents;
+pub(crate) mod expected;
 mod host;
 mod plan;
 mod shared;

@@ -3,6 +3,8 @@
 
 pub mod accuracy;
 pub mod admin;
+#[cfg(test)]
+mod bounds;
 mod certificates;
 mod command_line;
 mod commands;

@@ -15,12 +15,12 @@
 //!
 //! Not here: the results of a model, and errors in libtorch's own operators. A check does not prove that a model is harmless on every input.
 
-mod child;
-mod family;
+pub(crate) mod child;
+pub(crate) mod family;
 mod folders;
 mod look;
 mod message;
-mod sandbox;
+pub(crate) mod sandbox;
 mod verdict;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

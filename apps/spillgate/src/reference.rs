@@ -13,7 +13,7 @@ fn the_reference_is_up_to_date() {
     expect_file!["../../../docs/reference.md"].assert_eq(&page());
 }
 
-fn page() -> String {
+pub(crate) fn page() -> String {
     let mut text = String::from(
         "# Reference\n\nMade from the program: each field of a pipeline file, and each command with its flags. Where a flag has an \
          environment\nvariable, the flag counts.\n\n## Pipeline files\n\nValues may be variables of the environment: `${NAME}`, or \

@@ -45,9 +45,9 @@ pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long device threads and telemetry may take to end once no request is left.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A message is to be whole this long after its first byte, a call's first one after its headers.
-const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A client that leaves an answer unread for this long is cut off.
-const UNREAD_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of a message beyond the frame.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 

@@ -29,7 +29,7 @@ const SETTLES: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Most definitions that end at a time. Each holds its threads and models until then, so a further reload waits.
-const ENDING_MAX: usize = 2;
+pub(crate) const ENDING_MAX: usize = 2;
 
 /// What is served now. Clones share it.
 #[derive(Clone)]

@@ -27,9 +27,9 @@ use spillgate_telemetry::metrics::ValuesReading;
 use crate::status::DeviceName;
 
 /// Values that are kept may hold this part of `--memory`: the rest is for requests that wait and run.
-const KEPT_PART: u64 = 4;
+pub(crate) const KEPT_PART: u64 = 4;
 /// Requests of one gateway for which values are kept.
-const KEPT_REQUESTS_MAX: usize = 8192;
+pub(crate) const KEPT_REQUESTS_MAX: usize = 8192;
 
 /// A value that is kept, and the bytes that it holds beside a payload.
 struct Held {

@@ -11,6 +11,7 @@
 //! Not here: HTTP. [`Telemetry::render`] gives the text and the admin server serves it. No decision depends on these
 //! measurements; policies have their own estimates.
 
+pub mod bounds;
 mod collector;
 mod entry;
 mod exporter;

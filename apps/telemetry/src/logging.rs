@@ -9,8 +9,8 @@
 //! lines that do not fit or cannot be written are lost and counted, and the count is logged once there is room again.
 
 mod lines;
-mod queue;
-mod repeats;
+pub(crate) mod queue;
+pub(crate) mod repeats;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error;

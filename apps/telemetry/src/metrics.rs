@@ -63,7 +63,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Most pipelines whose handles are cached. A reload adds one under the same name; the oldest is removed first, and
 /// its series stay.
-const PIPELINES_MAX: usize = 64;
+pub(crate) const PIPELINES_MAX: usize = 64;
 
 /// Reads the queue lengths: pipeline, module, worker and waiting requests of each worker.
 pub type QueueLengths = Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync>;

@@ -20,9 +20,9 @@ use crate::sampler::Sampler;
 
 /// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times the number that
 /// arrives between two looks at the queue; one or two megabytes.
-const QUEUE_CAPACITY: usize = 8192;
+pub(crate) const QUEUE_CAPACITY: usize = 8192;
 /// How long one export may take by default. A collector on the same network answers in milliseconds.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The settings of telemetry.
 #[derive(Clone, Debug)]

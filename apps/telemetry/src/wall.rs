@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often the wall clock is read again: a span is wrong for no longer.
-const READ_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(1);
 /// Two readings of clocks that agree differ by less, when the thread loses its core between them.
 const READING_ERROR: Duration = Duration::from_millis(1);
 /// A clock that was set by more is logged; smaller steps are those of a clock that is kept in step.

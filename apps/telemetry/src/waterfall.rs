@@ -14,9 +14,9 @@ use spillgate_pipeline::address;
 use std::time::Duration;
 
 /// How long Jaeger may take to answer.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest answer that is read: thousands of times the size of one of our traces.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Where Jaeger's query API listens in the set-ups of `deploy/`.
 pub const DEFAULT_JAEGER: &str = "http://127.0.0.1:26686";

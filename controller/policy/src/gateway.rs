@@ -7,11 +7,11 @@
 
 mod adapting;
 mod age;
-mod applications;
+pub(crate) mod applications;
 mod content;
 mod demand;
 mod dispatch;
-mod ends;
+pub(crate) mod ends;
 mod exchange;
 mod hear;
 mod joins;

@@ -14,9 +14,9 @@ use spillgate_pipeline::time::Timestamp;
 
 /// A place in the line is kept for so long after its stream tried last: the next frame of a camera comes sooner, and a stream that sends no
 /// more keeps nobody waiting.
-const PLACE_KEPT: Duration = Duration::from_secs(5);
+pub(crate) const PLACE_KEPT: Duration = Duration::from_secs(5);
 /// Most streams in the line: as many as a client's calls on one connection. Further ones take turns by chance.
-const LINE_MAX: usize = 1024;
+pub(crate) const LINE_MAX: usize = 1024;
 
 /// A stream of a client: its connection, and its call there.
 pub type StreamKey = (u64, u64);

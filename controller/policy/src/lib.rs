@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod adaptation;
+pub mod bounds;
 pub mod cameras;
 pub mod client_link;
 pub mod clients;

@@ -3,7 +3,7 @@
 
 mod clients;
 mod reported;
-mod slow;
+pub(crate) mod slow;
 mod workers;
 
 use std::sync::Arc;

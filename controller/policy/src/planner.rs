@@ -11,7 +11,7 @@ mod guidance;
 mod in_force;
 mod measured;
 mod order;
-mod reservoir;
+pub(crate) mod reservoir;
 mod shared;
 mod sizes;
 mod state;

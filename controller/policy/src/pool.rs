@@ -21,7 +21,7 @@ use crate::plan::Planned;
 use crate::shares::RANKS;
 
 /// Most waiting requests that are sorted to see whether all can be served. When more wait, the last deadline alone decides.
-const SORTED_MAX: usize = 1024;
+pub(crate) const SORTED_MAX: usize = 1024;
 
 /// A worker's batch scheduler gets this many times the worker's share of the waiting requests.
 const SCHEDULED_SHARE: usize = 2;

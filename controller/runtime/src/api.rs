@@ -3,7 +3,7 @@
 
 mod adapting;
 mod party;
-mod stream;
+pub(crate) mod stream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,10 +8,10 @@ mod answers;
 mod call;
 mod connection;
 mod departure;
-mod messages;
+pub(crate) mod messages;
 mod meter;
 mod sweeper;
-mod tls;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -45,9 +45,9 @@ use access::Tokens;
 
 /// Largest HTTP/2 window: the bytes that a client may send on a connection before the server has read them. It holds
 /// a few frames, so that large frames are not cut into round trips.
-const WINDOW_MAX: u32 = 1 << 20;
+pub(crate) const WINDOW_MAX: u32 = 1 << 20;
 /// Smallest HTTP/2 window; the protocol has no smaller one.
-const WINDOW_MIN: u32 = 64 << 10;
+pub(crate) const WINDOW_MIN: u32 = 64 << 10;
 /// Windows above the least may take one part in `WINDOWS_PART` of the budget. A connection gets the largest window of
 /// which `WINDOWS_SHARE` would fit into what is left.
 const WINDOWS_PART: u64 = 4;

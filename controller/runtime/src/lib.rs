@@ -2,6 +2,7 @@
 //! and passes requests on; [`api`] is its gRPC face. This crate decides nothing itself.
 
 pub mod api;
+pub mod bounds;
 pub mod convert;
 pub mod edge;
 pub mod host;

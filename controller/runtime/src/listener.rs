@@ -37,14 +37,14 @@ const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 /// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
 /// Most bytes of a call's headers, as HTTP/2 counts them.
-const HEADERS_MAX: u32 = 8 << 10;
+pub(crate) const HEADERS_MAX: u32 = 8 << 10;
 /// A connection without traffic is probed after this time, so that the requests of a vanished client are dropped.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe unanswered for this long ends the connection.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time until HTTP/2's preface must have come. A connection without it holds a place that others may want.
-const PREFACE_LIMIT: Duration = Duration::from_secs(3);
+pub(crate) const PREFACE_LIMIT: Duration = Duration::from_secs(3);
 
 /// EMFILE and ENFILE: the process, or the system, has no descriptor left.
 const NO_DESCRIPTOR: [i32; 2] = [24, 23];

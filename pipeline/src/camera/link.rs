@@ -18,13 +18,13 @@ use crate::time::Timestamp;
 /// Frames of which the mean is taken: enough to smooth single ones, few enough to follow a link that changes each second within a part of it.
 const FRAMES: usize = 3;
 /// Frames that are out and have a place here. More are out only while the link stands still, and the oldest one tells that.
-const OUT_MAX: usize = 64;
+pub(crate) const OUT_MAX: usize = 64;
 /// A frame that is out for longer is not waited for: it may be that the server does not acknowledge, though it said that it would.
-const OUT_LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const OUT_LONGEST: Duration = Duration::from_secs(5);
 /// Reports whose answers may still come.
-const REPORTS_OUT_MAX: usize = 8;
+pub(crate) const REPORTS_OUT_MAX: usize = 8;
 /// Exchanges of clocks that count: those of about eight seconds, in which a link's queue has been empty once.
-const EXCHANGES: usize = 32;
+pub(crate) const EXCHANGES: usize = 32;
 /// Bits a second that are believed: a modem, and more than any network of cameras.
 const BANDWIDTH: (f64, f64) = (1e3, 1e11);
 

@@ -1,6 +1,6 @@
 //! By how much predictions were wrong, by kind of action: in bounded memory, at little cost an action.
 
-mod histogram;
+pub(crate) mod histogram;
 
 use super::{ActionKind, ActionRecord};
 use histogram::Histogram;

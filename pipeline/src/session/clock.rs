@@ -20,11 +20,11 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// Samples that the filter chooses from, as in RFC 5905.
-const SAMPLES: usize = 8;
+pub(crate) const SAMPLES: usize = 8;
 
 /// Heartbeats whose answers are waited for. More are under way only if a round trip takes longer than the death
 /// time; the oldest is forgotten.
-const UNANSWERED_MAX: usize = 16;
+pub(crate) const UNANSWERED_MAX: usize = 16;
 
 /// Best offsets that are averaged: 4 to 8 s of heartbeats. A longer average would lag behind clocks that drift.
 const AVERAGED: i128 = 16;

@@ -9,6 +9,12 @@ use crate::time::format_duration;
 /// Least time until suspicion: with less, heartbeats would be a load.
 const SUSPICION_MIN: Duration = Duration::from_millis(10);
 
+/// Silence after which a peer is lost, unless said otherwise. A dial, and a greeting, are waited for as long.
+pub(crate) const DEATH_DEFAULT: Duration = Duration::from_secs(3);
+
+/// Most time between dials of a lost peer, unless said otherwise: a process that comes back is met within about a second.
+pub(crate) const BACKOFF_LONGEST_DEFAULT: Duration = Duration::from_secs(1);
+
 /// Heartbeats that fit into the time until suspicion. So one that is late, or was lost by a peer that was busy, makes
 /// nobody suspected.
 const HEARTBEATS: u32 = 4;
@@ -60,14 +66,13 @@ pub enum TimingError {
 }
 
 impl Default for Timing {
-    /// Suspicion after 1 s, death after 3 s, backoff up to 100 ms first and up to 1 s at last, so that a process that comes
-    /// back is met within about a second.
+    /// Suspicion after 1 s, the first backoff up to 100 ms.
     fn default() -> Self {
         Timing {
             suspicion: Duration::from_secs(1),
-            death: Duration::from_secs(3),
+            death: DEATH_DEFAULT,
             backoff_first: Duration::from_millis(100),
-            backoff_longest: Duration::from_secs(1),
+            backoff_longest: BACKOFF_LONGEST_DEFAULT,
         }
     }
 }

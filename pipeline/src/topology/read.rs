@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::reader::{self, Field, Fields};
 
 /// Most workers of a module in one process.
-const WORKERS_MAX: u32 = 64;
+pub(crate) const WORKERS_MAX: u32 = 64;
 
 /// Bounds of the silence after which a process is suspected. A busy machine is silent for some milliseconds now and then.
 const SUSPECT: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(60)];

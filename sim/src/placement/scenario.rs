@@ -10,7 +10,7 @@ use spillgate_pipeline::time::Timestamp;
 use thiserror::Error;
 
 /// Most models, devices and clients of a scenario.
-const COUNT_MAX: usize = 65_536;
+pub(crate) const COUNT_MAX: usize = 65_536;
 /// Largest number in a column: times in milliseconds stay exact far beyond it.
 const NUMBER_MAX: f64 = 1e12;
 

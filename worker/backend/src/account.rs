@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 /// One part in `KEPT_PART` of the budget that answers may not take, so that new clients find a place.
-const KEPT_PART: u64 = 8;
+pub(crate) const KEPT_PART: u64 = 8;
 
 /// The bytes of a process.
 #[derive(Debug)]

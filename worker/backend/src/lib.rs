@@ -5,6 +5,7 @@
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
 pub mod account;
+pub mod bounds;
 pub mod clock;
 #[cfg(feature = "tch")]
 mod cuda;

@@ -15,8 +15,8 @@
 pub mod archive;
 mod gpu;
 mod memory;
-mod network;
-mod recorded;
+pub(crate) mod network;
+pub(crate) mod recorded;
 
 use std::mem::take;
 use std::path::{Path, PathBuf};
@@ -57,9 +57,9 @@ pub fn devices() -> Vec<String> {
 }
 
 /// Largest model file that is loaded, in bytes: the whole file is in memory then.
-const MODEL_BYTES_MAX: usize = 16 << 30;
+pub(crate) const MODEL_BYTES_MAX: usize = 16 << 30;
 /// Memory for files that a backend keeps from one to the next, in bytes.
-const BUFFER_BYTES_MAX: usize = 64 << 20;
+pub(crate) const BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Decides whether a file with this content may be loaded; an error gives the reason why not.
 type Approve = Box<dyn Fn(&Path, &Archive) -> Result<(), String> + Send + Sync>;

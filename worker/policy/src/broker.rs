@@ -13,14 +13,14 @@
 
 mod ahead;
 mod background;
-mod cold;
+pub(crate) mod cold;
 mod config;
 mod core;
-mod decoding;
+pub(crate) mod decoding;
 mod formation;
-mod late;
+pub(crate) mod late;
 mod mixed;
-mod scheduled;
+pub(crate) mod scheduled;
 #[cfg(test)]
 mod tests;
 

@@ -19,7 +19,7 @@
 //! Invariants: at most one batch or rerun runs, and at most one batch is bound behind it; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
-mod asks;
+pub(crate) mod asks;
 mod events;
 mod idle;
 mod leave;

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod actions;
+pub mod bounds;
 pub mod broker;
 pub mod device;
 pub mod profiler;

@@ -17,7 +17,7 @@ mod arrival;
 mod book;
 mod clipper;
 mod clockwork;
-mod config;
+pub(crate) mod config;
 mod edf;
 mod exploring;
 mod forming;

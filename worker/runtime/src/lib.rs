@@ -2,6 +2,7 @@
 //! ([`weights`]). The thread that brings a request drives the policy in place, under the device's lock, so a hop inside one process is a plain
 //! call. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides nothing itself.
 
+pub mod bounds;
 pub mod confinement;
 pub mod cores;
 mod decoder;

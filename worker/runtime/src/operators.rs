@@ -15,9 +15,9 @@ use crate::members::Members;
 
 /// Most time for which a model runs on its own example before it serves, if it is loaded when its device starts. It
 /// runs at least [`FIRST_RUNS`] times. A model that is loaded while others serve runs just so many times.
-const WARM_UP_MAX: Duration = Duration::from_secs(2);
+pub const WARM_UP_MAX: Duration = Duration::from_secs(2);
 /// libtorch prepares a graph in its first run, which takes several times as long as the others.
-const FIRST_RUNS: usize = 2;
+pub const FIRST_RUNS: usize = 2;
 /// Objects of an example frame, for modules that work on objects.
 pub const EXAMPLE_OBJECTS: usize = 3;
 

@@ -14,7 +14,10 @@ const DOCUMENTS: [&str; 5] = [
     "LICENSE",
 ];
 
-/// Missing documents, broken links, commands that do not exist.
+/// Pages that a stranger reads first, and their most bytes. What does not fit has a page of its own below docs/.
+const SHORT: [(&str, usize); 2] = [("README.md", 8 << 10), ("ARCHITECTURE.md", 15 << 10)];
+
+/// Missing documents, pages that are too long, broken links, commands that do not exist.
 pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
     let mut problems: Vec<String> = DOCUMENTS
         .iter()
@@ -24,6 +27,7 @@ pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
         problems.extend(broken_links(file, files, &|path| root.join(path).exists()));
         problems.extend(unknown_commands(file));
+        problems.extend(too_long(file));
         if file.path == "README.md" {
             problems.extend(unnamed_commands(file));
         }
@@ -32,6 +36,18 @@ pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
         problems.extend(changelog(file));
     }
     problems
+}
+
+/// A page that is to be short, and is not.
+fn too_long(file: &SourceFile) -> Option<String> {
+    let (_, most) = SHORT.iter().find(|(name, _)| *name == file.path)?;
+    let n = file.text.len();
+    (n > *most).then(|| {
+        format!(
+            "{}: {n} bytes, at most {most}: what is left out goes to a page below docs/",
+            file.path
+        )
+    })
 }
 
 /// The first page names the commands that CI runs, so that what it promises is what is tested.
@@ -233,6 +249,15 @@ mod tests {
             page("cargo xtask demo"),
             ["README.md: does not name `cargo xtask test`"]
         );
+    }
+
+    #[test]
+    fn the_first_pages_stay_short() {
+        let page = |name, n| too_long(&file(name, &"x".repeat(n)));
+        assert_eq!(page("README.md", 8192), None);
+        assert!(page("README.md", 8193).is_some());
+        assert!(page("ARCHITECTURE.md", 15_361).is_some());
+        assert_eq!(page("docs/policy.md", 100_000), None);
     }
 
     #[test]

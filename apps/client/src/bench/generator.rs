@@ -23,9 +23,9 @@ use super::wire::{CONNECTION_LOST, Connections, NO_ANSWER, Reply, client_failure
 
 /// Most requests that wait for their answers at once. With more, the server is not answering at all: further requests
 /// fail here, and memory stays bounded.
-const IN_FLIGHT_MAX: usize = 65_536;
+pub(crate) const IN_FLIGHT_MAX: usize = 65_536;
 /// How long answers are waited for after the last request.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The transport of requests.
 pub(crate) enum Transport {

@@ -23,7 +23,7 @@ const PAYLOAD_BYTES: usize = 1024;
 /// Default number of pictures of each scene: enough to settle the mean work of a frame within some percent.
 const FRAMES: u16 = 64;
 /// Most bytes of all pictures and texts: they stay in memory while the load runs.
-const PAYLOADS_BYTES_MAX: usize = 256 << 20;
+pub(crate) const PAYLOADS_BYTES_MAX: usize = 256 << 20;
 /// Most streets that are searched for one person: an empty scene has none, however long the search.
 const STREETS_MAX: u64 = 16;
 /// Least width of a person in pixels; a narrower one is a speck.
@@ -38,7 +38,7 @@ pub(super) struct Payloads {
 }
 
 /// Which payload is next.
-pub(super) enum Order {
+pub(crate) enum Order {
     /// One after the other, from this one on.
     InTurn(usize),
     /// At random.

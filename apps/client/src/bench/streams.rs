@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::connect::{PROMPT_TIME_MAX, Server};
 
 /// Frames handed to a connection and not yet written.
-const OUTGOING_MAX: usize = 1024;
+pub(crate) const OUTGOING_MAX: usize = 1024;
 /// Answers that the generator has not yet taken, over all streams.
 const ANSWERS_MAX: usize = 4096;
 

@@ -26,7 +26,7 @@ use crate::connect::{CONNECT_TIME_MAX, Connection, Server, Upload};
 const METHOD: &str = "/spillgate.v1.Spillgate/Infer";
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// How often a call that a server did not take is made on another connection.
-const MOVES_MAX: usize = 8;
+pub(crate) const MOVES_MAX: usize = 8;
 const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// The prefix of each gRPC message: a flag and the length.

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// A further address is tried when those before it have not answered for this long, as RFC 8305 recommends.
-const NEXT_AFTER: Duration = Duration::from_millis(250);
+pub(crate) const NEXT_AFTER: Duration = Duration::from_millis(250);
 
 /// Connects to one of the servers, which are `HOST:PORT`; also returns the position of that server.
 ///

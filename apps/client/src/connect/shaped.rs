@@ -25,11 +25,11 @@ use super::bandwidth;
 
 /// The buffer before the link holds what leaves within this time: long enough for timers of a millisecond, short enough that the writer
 /// feels each change of the link.
-const BUFFER: Duration = Duration::from_millis(20);
+pub(crate) const BUFFER: Duration = Duration::from_millis(20);
 /// Bytes that leave together, as one packet of Ethernet carries.
 const PACKET: usize = 1448;
 /// Most bytes on their way in one direction. With it 1 Gbit/s has room for a round trip of a second.
-const ON_THE_WAY_MAX: usize = 64 << 20;
+pub(crate) const ON_THE_WAY_MAX: usize = 64 << 20;
 /// A packet that leaves later than this never leaves: a trace may bear next to nothing.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Bytes that are read at once.

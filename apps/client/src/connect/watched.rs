@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Most time from the connection to the first byte of the server: HTTP/2 begins with its settings, which need no work.
-const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+pub(crate) const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// When the server's side last made room for what is sent. A link that is slow does so all the time; a server that is frozen does not.
 #[derive(Clone, Debug, Default)]

@@ -13,13 +13,13 @@ use image::RgbImage;
 use super::{Content, Source, SourceFrame, Unreadable};
 
 /// Most bytes of a picture: the server's default (`limits.frame_bytes`).
-const PICTURE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const PICTURE_BYTES_MAX: usize = 16 << 20;
 /// Most bytes between two pictures: cameras send the part headers of `multipart/x-mixed-replace` there.
-const BETWEEN_BYTES_MAX: usize = 4096;
+pub(crate) const BETWEEN_BYTES_MAX: usize = 4096;
 /// Longest side; a longer one is a mistake. With [`RAW_BYTES_MAX`] a frame of pixels takes at most 64 MiB.
 const SIDE_MAX: u32 = 16_384;
 /// Bytes of one frame of pixels: more than 4K.
-const RAW_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const RAW_BYTES_MAX: u64 = 64 << 20;
 const RATE_MAX: f64 = 1000.0;
 
 /// Size and rate of pixels that come without headers: `640x480@25`.

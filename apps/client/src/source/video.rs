@@ -30,7 +30,7 @@ use super::{Content, Source, SourceFrame, Unreadable};
 pub(super) use self::program::Input;
 
 /// Most bytes of a picture: 8192x8192 pixels.
-const PICTURE_BYTES_MAX: usize = 8192 * 8192 * 3;
+pub(crate) const PICTURE_BYTES_MAX: usize = 8192 * 8192 * 3;
 /// Most bytes of a line that are looked at: those that say something are short, others carry data of the source.
 const LINE_BYTES_MAX: u64 = 1024;
 /// A picture is announced before it comes, on another pipe.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// First pause. A server or camera that only restarts is back within a few of these.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// Longest pause: who is back is noticed within it, and an attempt in it costs little.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Pauses that double.
 #[derive(Clone, Debug)]

@@ -19,11 +19,11 @@ use super::session::SessionConfig;
 use crate::connect::{PROMPT_TIME_MAX, Upload};
 
 /// Frames given to the connection and not yet written. More means that the network is slower than the video.
-const OUTGOING_MAX: usize = 32;
+pub(crate) const OUTGOING_MAX: usize = 32;
 
 /// Most time to find another server once one ended the stream in order. Frames wait meanwhile, and those with an SLO
 /// not much longer.
-const MOVE_TIME_MAX: Duration = Duration::from_secs(2);
+pub(crate) const MOVE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Between two attempts to do so: those of a list that are there are tried within one of them.
 const MOVE_PAUSE: Duration = Duration::from_millis(50);
 

@@ -14,7 +14,7 @@ const WELL_FROM: f64 = 0.97;
 
 /// Counts since the start of the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Time of the counts, from the start of the run.
     pub(super) at: Duration,
     /// Total delay of the schedules by the sources, over all clients.

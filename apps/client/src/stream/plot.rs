@@ -15,7 +15,7 @@ use crate::record::FrameEnd;
 /// The client that is shown.
 const CLIENT: usize = 0;
 /// Most frames that are kept: three for each pixel of the picture. When there are more, each second one goes.
-const FRAMES_MAX: usize = 2000;
+pub(crate) const FRAMES_MAX: usize = 2000;
 /// Most values of the link's bandwidth, and the shortest time that each is of.
 const LINK_VALUES_MAX: f64 = 700.0;
 const LINK_VALUE: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ pub(super) struct Of<'a> {
 }
 
 /// A picture in the making.
-pub(super) struct Plot {
+pub(crate) struct Plot {
     path: PathBuf,
     frames: Mutex<Frames>,
 }

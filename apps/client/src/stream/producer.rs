@@ -5,7 +5,7 @@
 //! for the thread: a camera that hangs would block the end of the program. A live source has no end: when it stops, or is not there, it is
 //! opened again, or that is an error.
 
-mod preloaded;
+pub(crate) mod preloaded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +31,9 @@ use crate::resize::{Scale, shrink, smaller};
 use crate::source::{Content, Source, SourceFrame, Unreadable};
 
 /// Enough frames to bridge one slow frame, few enough to hold large pictures.
-const READY_FRAMES_MAX: usize = 4;
+pub(crate) const READY_FRAMES_MAX: usize = 4;
 /// A live source's frame is stale when the next one has come, and one whose size adapts when another size is wanted.
-const READY_FRAMES_MAX_LIVE: usize = 1;
+pub(crate) const READY_FRAMES_MAX_LIVE: usize = 1;
 /// A thread that waits for the time of its next frame looks so often whether frames are still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -20,9 +20,9 @@ use crate::record::FrameEnd;
 use crate::video::VideoWriter;
 
 /// Frames that wait for the saver: two seconds of a usual video.
-const WAITING_MAX: usize = 60;
+pub(crate) const WAITING_MAX: usize = 60;
 /// Most frames held back so that earlier ones come first; a frame that never ends is not waited for longer.
-const REORDERED_MAX: usize = 60;
+pub(crate) const REORDERED_MAX: usize = 60;
 const JPEG_QUALITY: u8 = 90;
 
 /// The targets.

@@ -7,7 +7,7 @@
 //! frames fail until the server is back.
 
 mod losing;
-mod moving;
+pub(crate) mod moving;
 mod sending;
 mod silence;
 
@@ -43,11 +43,11 @@ use crate::record::{FrameEnd, Origin, SentAs};
 use crate::resize::Scale;
 
 /// Most planned frames that are recorded as failed when the server is gone: `--frames` may ask for any number.
-const UNSENT_MAX: u64 = 100_000;
+pub(crate) const UNSENT_MAX: u64 = 100_000;
 /// After the last frame, answers are waited for this much longer than they may take.
-const ANSWER_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// Answers may take this long at most, whatever the server says: so long it keeps requests of a client without an SLO.
-const ANSWER_LONGEST: Duration = Duration::from_secs(600);
+pub(crate) const ANSWER_LONGEST: Duration = Duration::from_secs(600);
 /// The reason of a frame that failed with its connection.
 const LOST: &str = "connection_lost";
 

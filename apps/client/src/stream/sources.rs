@@ -9,7 +9,7 @@ use super::StreamArgs;
 use crate::source::SourceSpec;
 
 /// Most clients of a run: each has threads, and where ffmpeg reads its source a process.
-const CLIENTS_MAX: usize = 1000;
+pub(crate) const CLIENTS_MAX: usize = 1000;
 /// What is streamed where no source is named.
 const DEFAULT: &str = "scene:";
 

@@ -28,7 +28,7 @@ pub(crate) struct EarlyExitClassifier;
 /// Input of the shipped `who.pt`.
 const SIDE: u32 = 128;
 /// Most segments of a network: more exits than this decide nothing that fewer do not.
-const EXITS_MAX: i64 = 8;
+pub(crate) const EXITS_MAX: i64 = 8;
 const EXITS: usize = 3;
 /// See MODELS.md for the results of the shipped network at other sizes.
 const THRESHOLD: f32 = 0.9;

@@ -11,7 +11,7 @@ use crate::models::Models;
 use crate::options::Options;
 
 /// Largest file of class names, in bytes: the largest vocabularies have some ten thousand names.
-const LABELS_BYTES_MAX: usize = 4 << 20;
+pub(crate) const LABELS_BYTES_MAX: usize = 4 << 20;
 
 /// Reads the class names of `model`, from `file` or from the file beside the model.
 pub(crate) fn read(model: &Path, file: Option<PathBuf>) -> Result<Arc<[Arc<str>]>, OperatorError> {

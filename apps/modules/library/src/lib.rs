@@ -14,6 +14,7 @@
 //! decodes a picture file, or decides when a batch runs.
 
 mod batch;
+pub mod bounds;
 mod boxes;
 mod classifier;
 mod detector;

@@ -28,11 +28,11 @@ const LETTERS: &str = " abcdefghijklmnopqrstuvwxyz";
 /// Characters that it takes.
 const WIDTH: usize = 9;
 /// Widest input that an option may ask for.
-const WIDTH_MAX: i64 = 256;
+pub(crate) const WIDTH_MAX: i64 = 256;
 /// The longest text of the shipped network has 100 letters.
 const OUTPUT: usize = 128;
 /// Longest text that an option may allow: each letter is a step, and a batch that runs is not interrupted.
-const OUTPUT_MAX: i64 = 1024;
+pub(crate) const OUTPUT_MAX: i64 = 1024;
 /// Words of the option `others`.
 const OTHERS: [&str; 2] = ["fail", "skip"];
 

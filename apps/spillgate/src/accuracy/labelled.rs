@@ -8,7 +8,7 @@
 //! All labels are read before the first picture, so that an error in the last one costs no measurement. Nothing is
 //! measured here.
 
-mod boxes;
+pub(crate) mod boxes;
 mod classes;
 mod folder;
 mod scene;

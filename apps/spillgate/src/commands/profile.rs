@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 100_000;
 /// Why.
 const ROUNDS_WHY: &str = "each is a batch that runs, at each size";
 /// Most frames of a scene: half an hour of a network that takes 20 ms.
-const FRAMES_MAX: usize = 100_000;
+pub(crate) const FRAMES_MAX: usize = 100_000;
 
 /// What to measure, and how thoroughly.
 #[derive(Args)]

@@ -1,7 +1,7 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
 pub(super) mod again;
-mod descriptors;
+pub(crate) mod descriptors;
 mod progress;
 pub(crate) mod signals;
 pub(crate) mod start;

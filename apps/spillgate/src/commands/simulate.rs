@@ -6,7 +6,7 @@ mod clients;
 mod cluster;
 mod load;
 mod models;
-mod scenario;
+pub(crate) mod scenario;
 mod work;
 
 use std::fmt::Write;

@@ -12,9 +12,9 @@ use spillgate_pipeline::printable::printable_line;
 use spillgate_telemetry::logging::complain;
 
 /// How long a process may take to answer.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// Most bytes of an answer: thousands of workers.
-const BYTES_MAX: u64 = 16 << 20;
+pub(crate) const BYTES_MAX: u64 = 16 << 20;
 
 /// Which processes.
 #[derive(Args)]

@@ -1,6 +1,6 @@
 //! `spillgate up`: all processes of a pipeline on this machine, as children that are restarted when they die.
 
-mod child;
+pub(crate) mod child;
 mod folder;
 mod reload;
 mod rolling;
@@ -35,7 +35,7 @@ use reload::{Reload, Restart};
 use rolling::Rolling;
 
 /// Most processes of a kind.
-const PROCESSES_MAX: usize = 64;
+pub(crate) const PROCESSES_MAX: usize = 64;
 /// The file of profiles, in the folder of the set.
 const PROFILES: &str = "profiles.yaml";
 /// How often children are looked at.
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A signal that comes again so soon is the same one.
 const REPEATED: Duration = Duration::from_millis(500);
 /// How long children may take to end.
-const END_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// What to run.
 #[derive(Args)]

@@ -22,10 +22,10 @@ use spillgate_worker::listed::ListedFile;
 use crate::model_files::Folders;
 
 /// Most bytes that are compared when a server starts or reads its files again: seconds, from the page cache.
-const COMPARED_BYTES_MAX: u64 = 4 << 30;
+pub(crate) const COMPARED_BYTES_MAX: u64 = 4 << 30;
 /// Most contents of one end that a file is compared with. More than one is rare: only damage and mischief change a file and leave its
 /// checksums.
-const SAME_END_MAX: usize = 4;
+pub(crate) const SAME_END_MAX: usize = 4;
 /// Bytes of a file's end that must be equal before all of it is compared: the directory of an archive with some 150 entries.
 const END_BYTES: u64 = 16 << 10;
 /// Bytes that are compared at a time.

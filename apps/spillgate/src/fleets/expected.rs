@@ -19,12 +19,12 @@ use crate::status::MeasuredStatus;
 
 /// Architectures that are measured when a server starts. The placement learns what others take while they serve; until then it goes by their
 /// module's profile.
-const MEASURED_MAX: usize = 64;
+pub(crate) const MEASURED_MAX: usize = 64;
 /// No further one is measured when so much time has passed since the first was: the server is to start in seconds. The first one of a process
 /// also makes libtorch ready.
-const MEASURED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const MEASURED_WITHIN: Duration = Duration::from_secs(5);
 /// Weights of an architecture that are tried, while none can be measured.
-const FAILURES_MAX: usize = 8;
+pub(crate) const FAILURES_MAX: usize = 8;
 /// Times that the steps of a model that is measured run.
 const STEPS_MEASURED: usize = 5;
 /// Bytes that are read a millisecond from a file of which nothing was measured.

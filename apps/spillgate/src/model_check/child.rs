@@ -26,7 +26,7 @@ use super::sandbox;
 const QUESTION_BYTES_MAX: u64 = 16 << 20;
 /// Stack of the thread that loads: less than a server's threads have (2 MiB), so that code nested too deeply for them
 /// ends this process first.
-const STACK_BYTES: usize = 1536 << 10;
+pub(crate) const STACK_BYTES: usize = 1536 << 10;
 /// libtorch compiles a graph during its first runs.
 const RUNS: usize = 3;
 

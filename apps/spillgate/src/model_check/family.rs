@@ -27,11 +27,11 @@ use super::message::{Hash, Question};
 use super::{Asker, looked_at};
 
 /// Members that are checked before the server starts, until one is good.
-const FIRST_MAX: usize = 8;
+pub(crate) const FIRST_MAX: usize = 8;
 /// Members of a form that are checked, while none is good. The others of the form are refused then.
-const FAILURES_MAX: u32 = 8;
+pub(crate) const FAILURES_MAX: u32 = 8;
 /// Refused members that the log names.
-const NAMED_MAX: usize = 20;
+pub(crate) const NAMED_MAX: usize = 20;
 /// Most bytes of a member that is checked.
 const MODEL_BYTES_MAX: usize = 16 << 30;
 

@@ -16,7 +16,7 @@ use seccompiler::{
 use spillgate_worker::confinement::Confinement;
 
 /// Most descriptors: standard ones, the model file, what libtorch looks up in /proc and /sys.
-const DESCRIPTORS_MAX: u64 = 64;
+pub(crate) const DESCRIPTORS_MAX: u64 = 64;
 
 /// The limits that hold, and those that the system does not offer.
 #[derive(Debug, Default)]

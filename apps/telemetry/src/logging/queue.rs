@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 /// Most bytes that wait: some seconds of a busy log, and little beside the memory of the server.
-const WAITING_BYTES_MAX: usize = 1 << 20;
+pub(crate) const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Longest line; the rest is cut. A line holds names and causes, no payloads.
-const LINE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 /// How long nothing is written after a failure, so that a full disk does not cause spinning.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// How often a non-blocking standard error is tried again.

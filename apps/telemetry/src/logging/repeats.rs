@@ -7,9 +7,9 @@ use tracing::Metadata;
 use tracing::callsite::Identifier;
 
 /// Events of one call site that are shown before they are counted: enough to see how they differ.
-pub(super) const BURST: u32 = 10;
+pub(crate) const BURST: u32 = 10;
 /// How often the count is logged while events go on; a call site that is silent for as long starts anew.
-pub(super) const WINDOW: Duration = Duration::from_secs(5);
+pub(crate) const WINDOW: Duration = Duration::from_secs(5);
 
 /// The number of events of one call site that were not shown.
 pub(super) struct Repeated {

@@ -8,7 +8,7 @@ use super::partition::Partition;
 use super::table::{Table, UNLIMITED};
 
 /// Most clients of a small question: each client more takes three times the work.
-pub(super) const SMALL_MAX: usize = 10;
+pub(crate) const SMALL_MAX: usize = 10;
 
 /// Frames of a worker are late the more often the more of its time is taken: by this power of that part.
 const CROWDING_POWER: i32 = 4;

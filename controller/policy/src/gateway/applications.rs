@@ -18,7 +18,7 @@ struct Use {
 
 /// A name is unused when none of its requests is open and none came for so long: a flood of new names does not take the
 /// places of applications that come now and then.
-const UNUSED_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const UNUSED_AFTER: Duration = Duration::from_secs(60);
 
 /// The applications of one home. An unused name gives way to a new one, the longest unused first; while there is none,
 /// new names share the last place.

@@ -13,9 +13,9 @@ use super::{Command, Ended, Gateway, Stage};
 use crate::pool::Pool;
 
 /// Least time after its deadline that an answer is waited for.
-const GRACE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const GRACE_MIN: Duration = Duration::from_secs(1);
 /// The same where workers may serve a request after its deadline.
-const GRACE_LATE: Duration = Duration::from_secs(60);
+pub(crate) const GRACE_LATE: Duration = Duration::from_secs(60);
 
 /// How long after its deadline the answer of a request is waited for: the SLO, but no less than a second. No less than a
 /// minute where waiting requests are not sorted by deadline, because they are not answered when it passes.

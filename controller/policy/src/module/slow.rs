@@ -21,7 +21,7 @@ const LONGEST_KEPT: f64 = 0.98;
 /// A worker is set aside when so many of its last [`REMEMBERED`] batches were slow.
 const SLOW_BATCHES: usize = 2;
 /// See [`SLOW_BATCHES`].
-const REMEMBERED: usize = 3;
+pub(crate) const REMEMBERED: usize = 3;
 /// A worker that is set aside gets a request this often. Long enough to cost little, short enough that a worker that is quick
 /// again serves soon.
 const TRIAL_PERIOD: Duration = Duration::from_millis(500);

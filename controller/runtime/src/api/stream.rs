@@ -27,7 +27,7 @@ use crate::host::{Listening, OnEnd, PipelineHost};
 use crate::record::RequestRecord;
 
 /// Answers that may wait for a slow reader beyond those of frames in flight.
-const ANSWERS_WAITING: usize = 64;
+pub(crate) const ANSWERS_WAITING: usize = 64;
 
 /// An answer on its way to the client: `sequence` counts the stream's frames.
 struct Answer {

@@ -7,8 +7,8 @@
 //! Whole messages of a stream of frames go to its [`Call`], and its reader gets empty ones: the buffer of tonic, which keeps its largest message, stays
 //! empty.
 
-mod outline;
-mod packed;
+pub(crate) mod outline;
+pub(crate) mod packed;
 mod pieces;
 
 use std::pin::Pin;

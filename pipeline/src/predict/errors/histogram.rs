@@ -9,7 +9,7 @@ const FINE: usize = 1 << FINE_BITS;
 /// Numbers from two to the power of this on share the last bucket: 18 minutes in ns.
 const BITS: u32 = 40;
 /// Buckets of one sign.
-const BUCKETS: usize = (BITS - FINE_BITS + 1) as usize * FINE;
+pub(crate) const BUCKETS: usize = (BITS - FINE_BITS + 1) as usize * FINE;
 
 /// Counts by bucket, from the least number to the largest.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use zip::result::ZipError;
 pub type FormId = [u8; 32];
 
 /// Most bytes of the entries whose content counts.
-const CONTENT_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const CONTENT_BYTES_MAX: u64 = 64 << 20;
 /// What precedes the number of a class.
 const MANGLED: &[u8] = b"___torch_mangle_";
 /// Bytes of the record at the end of an archive.

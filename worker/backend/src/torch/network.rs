@@ -25,15 +25,15 @@ use crate::cuda;
 use crate::native::said;
 
 /// Most forms that are kept compiled. The one that was compiled first gives way.
-const FORMS_MAX: usize = 256;
+pub(crate) const FORMS_MAX: usize = 256;
 /// Most spares of one form on one device.
-const SPARES_MAX: usize = 2;
+pub(crate) const SPARES_MAX: usize = 2;
 /// Most spares on one device.
-const SPARES_ALL_MAX: usize = 64;
+pub(crate) const SPARES_ALL_MAX: usize = 64;
 /// Most bytes of all spares on the CPU. The oldest give way.
-const SPARE_BYTES_MAX_CPU: usize = 128 << 20;
+pub(crate) const SPARE_BYTES_MAX_CPU: usize = 128 << 20;
 /// The same for one GPU.
-const SPARE_BYTES_MAX_GPU: usize = 512 << 20;
+pub(crate) const SPARE_BYTES_MAX_GPU: usize = 512 << 20;
 
 unsafe extern "C" {
     fn spillgate_compiled(

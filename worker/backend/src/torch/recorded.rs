@@ -20,10 +20,10 @@ use crate::cuda::{self, Recorder, Recording};
 pub(super) const RECORDED_AT: u32 = 2;
 
 /// Most input shapes of a model that are counted and recorded.
-const SHAPES_MAX: usize = 64;
+pub(crate) const SHAPES_MAX: usize = 64;
 
 /// Most models that cannot be recorded, of one GPU. Each try leaves memory behind that its libtorch does not give back.
-const BROKEN_MAX: usize = 8;
+pub(crate) const BROKEN_MAX: usize = 8;
 
 /// How far what a record gives may be from what the model gave.
 const RELATIVE: f32 = 1e-3;

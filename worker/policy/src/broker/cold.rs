@@ -21,7 +21,7 @@ use super::{Broker, Rejected};
 use crate::weights::store::{Wanted, WeightStore};
 
 /// Of so many requests in a row that their load makes late, one waits all the same.
-const TRIED_ONE_IN: u32 = 8;
+pub(crate) const TRIED_ONE_IN: u32 = 8;
 
 /// The requests of a broker that wait for weights.
 pub(super) struct Cold<T> {

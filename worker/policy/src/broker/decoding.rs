@@ -25,7 +25,7 @@ const SPARE: f64 = 0.5;
 /// A client that used less than this part of the time lately is not counted among the clients that share it.
 const IDLE: f64 = 0.01;
 /// Most clients told apart. When there are more, the client that used least is forgotten.
-const CLIENTS_MAX: usize = 256;
+pub(crate) const CLIENTS_MAX: usize = 256;
 /// Clients whose paces tell that of the machine: a few, so that the median follows it.
 const RECENT: usize = 9;
 

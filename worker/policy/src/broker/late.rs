@@ -16,7 +16,7 @@ use super::{Rejected, mixed};
 
 /// Most waiting requests that are sorted to see whether all can be served. When more requests wait, the last deadline
 /// alone decides, so that forming a batch is fast whatever the backlog.
-const SORTED_MAX: usize = 1024;
+pub(crate) const SORTED_MAX: usize = 1024;
 
 /// Forms batches late. It holds no requests between batches.
 pub(super) struct Late {

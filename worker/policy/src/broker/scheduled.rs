@@ -19,7 +19,7 @@ use super::{Formed, Rejected};
 use crate::schedule::{GivenUp, Lengths, Pending, Scheduler, SchedulerConfig};
 
 /// Members of a family of which the scheduler is asked for a batch, while it wants to wait with each.
-const MEMBERS_TRIED_MAX: usize = 8;
+pub(crate) const MEMBERS_TRIED_MAX: usize = 8;
 
 /// The scheduler and the requests that it was given.
 pub(super) struct Scheduled<T> {

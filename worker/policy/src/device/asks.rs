@@ -30,7 +30,7 @@ const MARGIN_MAX: Duration = Duration::from_millis(2);
 /// Weight of the newest round trip.
 const WEIGHT: f64 = 0.125;
 /// Asks whose late answers still tell how long a round trip takes.
-const REMEMBERED: usize = 8;
+pub(crate) const REMEMBERED: usize = 8;
 
 /// The round trip to a gateway, smoothed as in RFC 6298.
 #[derive(Clone, Copy, Debug)]

@@ -15,12 +15,12 @@
 //! Invariants: each request ends in exactly one `Infer` or `Cancel`, where a refused action gives its requests back or ends them;
 //! no weights that an action under way needs are unloaded; the pages of what a device holds never exceed its cache.
 
-mod choose;
+pub(crate) mod choose;
 mod events;
 mod fair;
 mod infer;
 mod lateness;
-mod load;
+pub(crate) mod load;
 mod most;
 mod queues;
 mod recipe;

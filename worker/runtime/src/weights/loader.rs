@@ -18,9 +18,9 @@ use crate::operators::{
 };
 
 /// Sources of weights that are read before a load fails. Their files are equal, so a further one seldom helps.
-const READS_MAX: usize = 2;
+pub(crate) const READS_MAX: usize = 2;
 /// Sources of weights that cannot be loaded which the error names.
-const NAMED_MAX: usize = 4;
+pub(crate) const NAMED_MAX: usize = 4;
 
 /// Weights of a placement, and the modules that name them. Those that do have equal files.
 #[derive(Clone)]

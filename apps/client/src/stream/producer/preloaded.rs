@@ -12,7 +12,7 @@ use crate::resize::smaller;
 use crate::source::Source;
 
 /// Smaller sizes of a frame that are kept. A stream goes to and fro between a few; when there are more, all are made anew.
-const SIZES_MAX: usize = 4;
+pub(crate) const SIZES_MAX: usize = 4;
 
 /// A frame in its largest size, and in smaller ones by longest side.
 struct Kept {

@@ -15,10 +15,10 @@ use crate::stream::link::Link;
 
 /// Most frames that wait to be sent while the stream moves: ten seconds of a fast camera. A frame that becomes due
 /// beyond them is refused.
-const HELD_MAX: usize = 300;
+pub(crate) const HELD_MAX: usize = 300;
 /// Most times that a stream goes on elsewhere without an answer in between: as often as several servers of a set may be
 /// shutting down at a time.
-const MOVES_MAX: usize = 8;
+pub(crate) const MOVES_MAX: usize = 8;
 
 /// Whether a server said itself that the stream ends in order, for example since it is shutting down. A connection that
 /// breaks says nothing.

@@ -16,7 +16,7 @@ use super::folder::{self, CLASSES};
 use super::{Sample, Truth};
 
 /// Errors that are shown; the number of the others is told.
-const ERRORS_SHOWN: usize = 10;
+pub(crate) const ERRORS_SHOWN: usize = 10;
 
 /// A picture and its labels.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// Descriptors beside those of clients' connections: the admin port, links, model and log files, the threads' own.
 const RESERVED: usize = 160;
 /// Connections where their number is not given: far more than most servers have clients.
-pub(super) const CONNECTIONS: usize = 1024;
+pub(crate) const CONNECTIONS: usize = 1024;
 
 /// Raises the limit of descriptors of this process as far as it may. The limit.
 ///

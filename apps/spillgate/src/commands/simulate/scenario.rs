@@ -17,7 +17,7 @@ use spillgate_worker_policy::weights::placement::PlacementName;
 use crate::commands::ranges::number;
 
 /// Largest file of a scenario, unpacked.
-const BYTES_MAX: u64 = 1 << 30;
+pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Serialize)]
 struct Run<'a> {

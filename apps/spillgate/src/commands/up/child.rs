@@ -22,7 +22,7 @@ use super::folder::Folder;
 /// A process that dies is started again after this time.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// The time doubles with each death up to this.
-const BACKOFF_LONGEST: Duration = Duration::from_secs(10);
+pub(crate) const BACKOFF_LONGEST: Duration = Duration::from_secs(10);
 /// A process that lived for so long begins anew with the first backoff.
 const LIVED: Duration = Duration::from_secs(10);
 /// Longest line of a log that is shown.

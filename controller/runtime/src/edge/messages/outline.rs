@@ -4,7 +4,7 @@
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 /// Most bytes that are kept: far more than a frame has beside its data.
-const KEPT_MAX: usize = 64 << 10;
+pub(crate) const KEPT_MAX: usize = 64 << 10;
 /// The field of a call's message that holds its frame, and that of a frame that holds its data.
 const FRAME: u32 = 2;
 const DATA: u32 = 3;

@@ -12,7 +12,7 @@ const DECODER_BYTES: u64 = 64 << 10;
 /// Packed bytes that are unpacked at a time. No more than a thousand times as many come out.
 pub(super) const PIECE: usize = 1 << 10;
 /// After this many bytes of content other tasks of the thread have their turn.
-pub(super) const STEP: usize = 256 << 10;
+pub(crate) const STEP: usize = 256 << 10;
 
 /// The content so far.
 struct Content {

@@ -21,7 +21,7 @@ use super::recipe::Choice;
 use super::shadow::Shadow;
 
 /// Strategies that are weighed against each other, the most urgent first.
-const WEIGHED_MAX: usize = 128;
+pub(crate) const WEIGHED_MAX: usize = 128;
 const CROWDING: Crowding = Crowding(1.1);
 
 /// A batch to be sent.

@@ -8,7 +8,7 @@ mod demands;
 mod on_demand;
 mod rates;
 mod unfulfilled;
-mod value;
+pub(crate) mod value;
 
 use std::cell::LazyCell;
 use std::time::Duration;
@@ -28,9 +28,9 @@ use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 /// A content device weighs all weights again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
 /// Weights with the least rate whose fair shares are looked at before some give way.
-const VICTIMS_WEIGHED_MAX: usize = 32;
+pub(crate) const VICTIMS_WEIGHED_MAX: usize = 32;
 /// Weights with the least rate of which those that no request waits for give way first.
-const VICTIMS_LOOKED_AT_MAX: usize = 256;
+pub(crate) const VICTIMS_LOOKED_AT_MAX: usize = 256;
 
 /// Weights for which fewer requests a second come give way to those that requests without a deadline wait for: less than one in ten seconds.
 const UNUSED_BELOW: f64 = 0.1;

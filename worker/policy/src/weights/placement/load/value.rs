@@ -24,12 +24,12 @@ const COPIED_BELOW: f64 = 0.5;
 /// Seconds for which a model is expected to be asked for at its present rate.
 const EXPECTED_FOR_S: f64 = 1.0;
 /// Weights that are weighed: those with the most demand among those that no device holds, and among those that one holds.
-const WEIGHED_MAX: usize = 64;
+pub(crate) const WEIGHED_MAX: usize = 64;
 /// The part of the price of a device's time that counts. The price is that of the best batch that went: the mean one is worth less.
 const PRICE_PART: f64 = 0.7;
 /// Models with requests without a deadline that are looked at, those that have waited longest. Where memory holds so many of them, a device has
 /// more to do in its idle time than it can.
-const BACKGROUND_LOOKED_AT_MAX: usize = 256;
+pub(crate) const BACKGROUND_LOOKED_AT_MAX: usize = 256;
 const CROWDING: Crowding = Crowding(1.5);
 /// Weights that gave way may have to be loaded this many times, before they are kept.
 const LOADS_AGAIN: f64 = 2.0;

@@ -1,0 +1,85 @@
+//! The bounds of this crate, for `docs/bounds.md`.
+
+use spillgate_pipeline::bound;
+use spillgate_pipeline::bounds::Bound;
+
+/// The bounds.
+pub const BOUNDS: &[Bound] = &[
+    bound!(
+        Clients,
+        "part of `--memory` that answers beyond their clients' shares may not take, one in",
+        count(crate::account::KEPT_PART),
+        "the call ends, RESOURCE_EXHAUSTED"
+    ),
+    bound!(
+        Operation,
+        "time for a pipe that is read as a file",
+        time(crate::file::PIPE_LIMIT),
+        "an error with its path"
+    ),
+];
+
+/// The bounds of models on libtorch.
+#[cfg(feature = "tch")]
+pub const BOUNDS_OF_TORCH: &[Bound] = &[
+    bound!(
+        Models,
+        "bytes of a model file",
+        bytes(crate::torch::MODEL_BYTES_MAX),
+        "an error with its path"
+    ),
+    bound!(
+        Models,
+        "bytes that count for the form of a model file",
+        bytes(crate::torch::archive::CONTENT_BYTES_MAX),
+        "the model is refused"
+    ),
+    bound!(
+        Models,
+        "forms that are kept compiled",
+        count(crate::torch::network::FORMS_MAX),
+        "the one compiled first gives way"
+    ),
+    bound!(
+        Models,
+        "unloaded models of a form that are kept on a device for the next one",
+        count(crate::torch::network::SPARES_MAX),
+        "the oldest is freed"
+    ),
+    bound!(
+        Models,
+        "unloaded models that are kept on a device",
+        count(crate::torch::network::SPARES_ALL_MAX),
+        "the oldest is freed"
+    ),
+    bound!(
+        Models,
+        "bytes of unloaded models that are kept on the CPU",
+        bytes(crate::torch::network::SPARE_BYTES_MAX_CPU),
+        "the oldest are freed"
+    ),
+    bound!(
+        Models,
+        "bytes of unloaded models that are kept on a GPU",
+        bytes(crate::torch::network::SPARE_BYTES_MAX_GPU),
+        "the oldest are freed"
+    ),
+    bound!(
+        Models,
+        "memory kept for the file that is loaded",
+        bytes(crate::torch::BUFFER_BYTES_MAX),
+        "a larger file gets memory of its own"
+    ),
+    bound!(
+        Models,
+        "input shapes of a model that a GPU records",
+        count(crate::torch::recorded::SHAPES_MAX),
+        "the others run kernel by kernel"
+    ),
+    bound!(
+        Models,
+        "models of a GPU that cannot be recorded",
+        count(crate::torch::recorded::BROKEN_MAX),
+        "no more are tried; models run kernel by kernel"
+    ),
+];
