@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, Guidance};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
