@@ -13,7 +13,7 @@ use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::{ModelChoice, Request};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
@@ -132,7 +132,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, TestClock, TimerTh
         capacity: 10,
         batch: 1,
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }].into(),
-        recipe: DropPolicyName::None.recipe(),
+        recipe: DropPolicy::NONE.recipe(),
         pulls: false,
         is_family: false,
         is_adapted: false,

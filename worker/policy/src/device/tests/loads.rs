@@ -61,7 +61,7 @@ fn a_load_goes_before_the_next_batch_and_others_wait_for_it() {
 
 #[test]
 fn a_load_waits_for_what_is_bound_and_nothing_more_is_bound_before_it() {
-    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let mut device = device_with(DropPolicy::SPILLGATE, 2);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 100)]);
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_worker_whose_load_failed_may_be_loaded_again() {
 
 #[test]
 fn an_unload_waits_for_what_is_bound_and_what_waits() {
-    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    let mut device = device_with(DropPolicy::SPILLGATE, 1);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 100), (2, 3, 200)]);
     assert_eq!(
