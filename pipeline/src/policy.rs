@@ -8,7 +8,7 @@ pub mod recipe;
 
 pub use adapt::{Adapt, AdaptName};
 pub use age::{AGE_STEP, AGED_AFTER, AGES_AFTER};
-pub use drop::DropPolicyName;
+pub use drop::DropPolicy;
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use recipe::{Bind, Recipe};
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
     /// Which requests are dropped.
-    pub drop: DropPolicyName,
+    pub drop: DropPolicy,
     /// What decides about the models of the devices that serve the pipeline, where not all stay that were read. A placement decides about
     /// requests, too: then brokers drop none.
     pub decider: Option<Decider>,
@@ -46,7 +46,7 @@ pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
-    drop: DropPolicyName::Spillgate,
+    drop: DropPolicy::SPILLGATE,
     decider: None,
     drop_is_named: false,
     dispatch: None,
@@ -63,11 +63,11 @@ impl PolicyConfig {
     pub fn drop_under(
         &self,
         schedules: impl IntoIterator<Item = Option<ScheduleName>>,
-    ) -> DropPolicyName {
+    ) -> DropPolicy {
         let mut schedules = schedules.into_iter();
         let first_drops = schedules.next().flatten().is_some_and(ScheduleName::drops);
         if first_drops && schedules.next().is_none() && !self.drop_is_named {
-            DropPolicyName::None
+            DropPolicy::NONE
         } else {
             self.drop
         }
@@ -88,9 +88,9 @@ impl PolicyConfig {
     }
 
     /// The drop policy of brokers: none under a placement.
-    pub fn drop_in_force(&self) -> DropPolicyName {
+    pub fn drop_in_force(&self) -> DropPolicy {
         match self.placement() {
-            Some(_) => DropPolicyName::None,
+            Some(_) => DropPolicy::NONE,
             None => self.drop,
         }
     }
@@ -135,13 +135,12 @@ impl PolicyConfig {
 
     /// Why these settings cannot be had together. Under `none` a batch scheduler may form the batches, and ask for requests.
     pub fn contradiction(&self) -> Option<Problem> {
-        let may_pull = |drop: &DropPolicyName| {
-            *drop == DropPolicyName::None || drop.recipe().bind == Bind::Late
-        };
+        let may_pull =
+            |drop: &DropPolicy| *drop == DropPolicy::NONE || drop.recipe().bind == Bind::Late;
         if self.dispatch != Some(DispatchPolicyName::Pull) || may_pull(&self.drop) {
             return None;
         }
-        let others = DropPolicyName::OFFERED.into_iter().filter(may_pull);
+        let others = DropPolicy::OFFERED.into_iter().filter(may_pull);
         Some(Problem::PulledAhead {
             drop: self.drop.name().to_owned(),
             others: others.map(|drop| drop.name().to_owned()).collect(),

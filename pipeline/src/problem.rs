@@ -256,6 +256,13 @@ pub enum Problem {
         near: Option<String>,
         known: Vec<String>,
     },
+    /// A word that only the laboratory knows.
+    #[error("{value} is a {what} of the laboratory, which no file names (docs/laboratory.md); {}", listed("choices", .known))]
+    OfTheLaboratory {
+        what: String,
+        value: String,
+        known: Vec<String>,
+    },
     /// Dispatch `pull` under a policy that binds ahead.
     #[error(
         "{drop} binds requests to a batch ahead, so no worker asks for them; leave dispatch out, or take one of {}",

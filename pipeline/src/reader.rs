@@ -335,6 +335,30 @@ pub(crate) fn choice(
     found
 }
 
+/// The same, where the laboratory has others beside them, which no file can name.
+pub(crate) fn offered(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    what: &str,
+    (known, laboratory): (&[&str], &[&str]),
+) -> Option<usize> {
+    match &node.content {
+        Content::Scalar(text, _) if laboratory.contains(&text.as_str()) => {
+            sink.error(
+                place,
+                Problem::OfTheLaboratory {
+                    what: what.to_owned(),
+                    value: text.clone(),
+                    known: near::known(known.iter().copied()),
+                },
+            );
+            None
+        }
+        _ => choice(sink, node, place, what, known),
+    }
+}
+
 /// Notes another kind of value than expected.
 pub(crate) fn wrong_kind<T>(
     sink: &mut Sink,

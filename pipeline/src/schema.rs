@@ -11,9 +11,7 @@ use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
 use crate::pipeline::Damaged;
-use crate::policy::{
-    AdaptName, DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT,
-};
+use crate::policy::{AdaptName, DispatchPolicyName, DropPolicy, POLICY_DEFAULT, WINDOW_DEFAULT};
 use crate::schedule::ScheduleName;
 use crate::spec::{
     BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, FRAME_MIN_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX,
@@ -125,7 +123,7 @@ fn policy() -> Value {
             "drop": {
                 "description": "Which requests are dropped, in which order the others are served. \
                                 docs/policy.md explains each.",
-                "enum": DropPolicyName::OFFERED.map(DropPolicyName::name),
+                "enum": DropPolicy::OFFERED.map(DropPolicy::name),
                 "default": POLICY_DEFAULT.drop.name(),
             },
             "dispatch": {

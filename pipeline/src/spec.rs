@@ -15,9 +15,7 @@ use crate::clients::Clients;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::pipeline::{Damaged, Limits, Source};
-use crate::policy::{
-    DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig, WINDOW_DEFAULT,
-};
+use crate::policy::{DispatchPolicyName, DropPolicy, POLICY_DEFAULT, PolicyConfig, WINDOW_DEFAULT};
 use crate::problem::Problem;
 use crate::reader;
 
@@ -288,9 +286,15 @@ fn read_policy(
     let fields = reader::record(sink, node, place, expected, &POLICY_FIELDS);
     let mut policy = POLICY_DEFAULT;
     if let Some(f) = fields.get("drop") {
-        let names = DropPolicyName::OFFERED.map(DropPolicyName::name);
-        if let Some(i) = reader::choice(sink, f.node, &f.place, "drop policy", &names) {
-            policy.drop = DropPolicyName::OFFERED[i];
+        let names = DropPolicy::OFFERED.map(DropPolicy::name);
+        if let Some(i) = reader::offered(
+            sink,
+            f.node,
+            &f.place,
+            "drop policy",
+            (&names, &DropPolicy::LABORATORY),
+        ) {
+            policy.drop = DropPolicy::OFFERED[i];
             policy.drop_is_named = true;
         }
     }

@@ -12,7 +12,7 @@ use crate::id::ModuleId;
 use crate::pipeline::{
     BatchLimits, Damaged, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers,
 };
-use crate::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use crate::policy::{DropPolicy, POLICY_DEFAULT, PolicyConfig};
 
 /// A pipeline of no-op modules over bytes. Module `i + 1` reads from the modules `reads[i]` (0 is the
 /// source) and runs only when `when[i]` is not empty; every module without a reader is an output.
@@ -82,7 +82,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
         graph,
         outputs: vec![],
         policy: PolicyConfig {
-            drop: DropPolicyName::Deadline,
+            drop: DropPolicy::DEADLINE,
             ..POLICY_DEFAULT
         },
         adapt: None,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use spillgate_recipes::drops;
 use spillgate_sim::swarm;
 
 fn main() -> ExitCode {
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
                     if seed >= first + n {
                         return;
                     }
-                    if let Err(breach) = swarm::check(seed, None) {
+                    if let Err(breach) = swarm::check(seed, &drops::ALL, None) {
                         println!("seed {seed}: {breach}\n  cargo xtask swarm --seed {seed}");
                         broken.fetch_add(1, Ordering::Relaxed);
                     }

@@ -21,7 +21,7 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::Address;
 use spillgate_pipeline::policy::recipe::Bind;
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
@@ -89,12 +89,15 @@ impl fmt::Display for Breach {
     }
 }
 
-/// Runs a seed.
+/// Runs a seed under one of the policies.
 ///
 /// # Errors
 /// What broke. The seed breaks the same again.
-pub fn check(seed: u64, bug: Option<Bug>) -> Result<Report, Breach> {
-    let config = SimConfig { bug, ..draw(seed) };
+pub fn check(seed: u64, policies: &[DropPolicy], bug: Option<Bug>) -> Result<Report, Breach> {
+    let config = SimConfig {
+        bug,
+        ..draw(seed, policies)
+    };
     let report = run(config.clone()).map_err(Breach::Invariant)?;
     let good = recovered(&report.good_by_second);
     let offered = recovered(&report.offered_by_second);
@@ -145,8 +148,8 @@ fn recovered(by_second: &[u32]) -> u32 {
     by_second.iter().skip(from).sum()
 }
 
-/// The run of a seed.
-pub fn draw(seed: u64) -> SimConfig {
+/// The run of a seed, under one of the policies or, as often as four of them, ours.
+pub fn draw(seed: u64, policies: &[DropPolicy]) -> SimConfig {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
     let shape = SHAPES[rng.random_range(0..SHAPES.len())];
     let whens: Vec<Option<u16>> = match shape.len() {
@@ -154,8 +157,8 @@ pub fn draw(seed: u64) -> SimConfig {
         _ => Vec::new(),
     };
     let mut pipeline = noop_pipeline(ms(rng.random_range(80..300)), shape, &whens);
-    let ours = [DropPolicyName::Spillgate; 4];
-    let mut policies: Vec<DropPolicyName> = DropPolicyName::ALL.to_vec();
+    let ours = [DropPolicy::SPILLGATE; 4];
+    let mut policies = policies.to_vec();
     policies.extend(ours);
     pipeline.policy.drop = policies.choose(rng).copied().unwrap_or(ours[0]);
     pipeline.limits.in_flight = [16, 64, 1024][rng.random_range(0..3)];

@@ -441,7 +441,7 @@ fn loader(
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::policy::DropPolicyName;
+    use spillgate_pipeline::policy::DropPolicy;
     use spillgate_pipeline::testing::noop_pipeline;
 
     use super::*;
@@ -464,7 +464,7 @@ mod tests {
             told("brokers", false, &pipeline),
             "--fairness off changes nothing: the placement brokers has no fair shares; spillgate has"
         );
-        pipeline.policy.drop = DropPolicyName::Pard;
+        pipeline.policy.drop = DropPolicy::PARD;
         assert_eq!(told("brokers", true, &pipeline), "");
         let name = &pipeline.name;
         assert_eq!(

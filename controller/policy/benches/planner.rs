@@ -7,7 +7,7 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::{ModuleState, StatePlanner};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::Incarnation;
-use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use spillgate_pipeline::policy::{DropPolicy, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
@@ -23,7 +23,7 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
         &[],
     );
     pipeline.policy = PolicyConfig {
-        drop: DropPolicyName::Pard,
+        drop: DropPolicy::PARD,
         ..POLICY_DEFAULT
     };
     let planned = Planned {

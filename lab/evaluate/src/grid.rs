@@ -13,9 +13,7 @@ use spillgate_controller_policy::plan::PlanName;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile;
 use spillgate_pipeline::execution::ExecutionTimes;
-use spillgate_pipeline::policy::{
-    DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig,
-};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_sim::trace::{self, Bursty, REFERENCE_WINDOWS};
 use spillgate_sim::world::HOP_DEFAULT;
@@ -101,7 +99,7 @@ pub(super) struct Variant {
 
 impl Variant {
     /// A policy as it comes.
-    pub(super) fn of(drop: DropPolicyName) -> Self {
+    pub(super) fn of(drop: DropPolicy) -> Self {
         Variant {
             label: drop.name().to_owned(),
             contender: Contender {

@@ -9,7 +9,8 @@ mod sweeps;
 use std::collections::BTreeMap;
 
 use spillgate_controller_policy::plan::PlanName;
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
+use spillgate_recipes::drops;
 use spillgate_sim::Run;
 
 use super::grid::{Case, Grid, Variant};
@@ -78,7 +79,7 @@ pub(super) const ALL: [Section; 14] = [
 
 /// The strongest baseline: Nexus' window on a static split, with our dispatch, our gate and our plan.
 pub(super) fn strongest_split() -> Variant {
-    Variant::of(DropPolicyName::NexusSplit)
+    Variant::of(DropPolicy::NEXUS_SPLIT)
         .dispatch(DispatchPolicyName::EarliestStart)
         .plan(PlanName::Spillgate)
         .gate(1.03)
@@ -122,30 +123,29 @@ pub(super) fn drops(rows: &[Vec<Run>], column: usize, choose: impl Fn(usize) -> 
 }
 
 fn published() -> Vec<Variant> {
-    use DropPolicyName as Name;
     let est = DispatchPolicyName::EarliestStart;
     vec![
-        Variant::of(Name::None),
-        Variant::of(Name::Deadline),
-        Variant::of(Name::Nexus),
-        Variant::of(Name::ClipperPlusPlus),
-        Variant::of(Name::Pard),
-        Variant::of(Name::Pard)
+        Variant::of(DropPolicy::NONE),
+        Variant::of(DropPolicy::DEADLINE),
+        Variant::of(DropPolicy::NEXUS),
+        Variant::of(DropPolicy::CLIPPER_PLUS_PLUS),
+        Variant::of(DropPolicy::PARD),
+        Variant::of(DropPolicy::PARD)
             .dispatch(est)
             .lambda(0.75)
             .labelled("pard, earliest-start, lambda 0.75"),
-        Variant::of(Name::NexusSplit),
-        Variant::of(Name::NexusSplit)
+        Variant::of(DropPolicy::NEXUS_SPLIT),
+        Variant::of(DropPolicy::NEXUS_SPLIT)
             .dispatch(DispatchPolicyName::RoundRobin)
             .labelled("nexus-split, round-robin"),
-        Variant::of(Name::NexusSplit)
+        Variant::of(DropPolicy::NEXUS_SPLIT)
             .dispatch(est)
             .labelled("nexus-split, earliest-start"),
         strongest_split(),
-        Variant::of(Name::Spillgate)
+        Variant::of(DropPolicy::SPILLGATE)
             .plan(PlanName::Reference)
             .labelled("spillgate, reference plan"),
-        Variant::of(Name::Spillgate),
+        Variant::of(DropPolicy::SPILLGATE),
     ]
 }
 
@@ -336,13 +336,12 @@ fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec
 }
 
 fn modules(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    use DropPolicyName as Name;
     let variants: Vec<Variant> = [
-        Name::Nexus,
-        Name::ClipperPlusPlus,
-        Name::Pard,
-        Name::NexusSplit,
-        Name::Spillgate,
+        DropPolicy::NEXUS,
+        DropPolicy::CLIPPER_PLUS_PLUS,
+        DropPolicy::PARD,
+        DropPolicy::NEXUS_SPLIT,
+        DropPolicy::SPILLGATE,
     ]
     .map(Variant::of)
     .to_vec();
@@ -424,20 +423,19 @@ fn compared(
 }
 
 fn ablations(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    use DropPolicyName as Name;
     let variants: Vec<Variant> = [
-        Name::Pard,
-        Name::PardBack,
-        Name::PardSf,
-        Name::PardOc,
-        Name::PardSplit,
-        Name::PardWcl,
-        Name::PardLower,
-        Name::PardUpper,
-        Name::PardFcfs,
-        Name::PardHbf,
-        Name::PardLbf,
-        Name::PardInstant,
+        DropPolicy::PARD,
+        drops::PARD_BACK,
+        drops::PARD_SF,
+        drops::PARD_OC,
+        drops::PARD_SPLIT,
+        drops::PARD_WCL,
+        drops::PARD_LOWER,
+        drops::PARD_UPPER,
+        drops::PARD_FCFS,
+        drops::PARD_HBF,
+        drops::PARD_LBF,
+        drops::PARD_INSTANT,
     ]
     .map(Variant::of)
     .to_vec();
@@ -450,13 +448,12 @@ fn ablations(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    use DropPolicyName as Name;
-    let ours = || Variant::of(Name::Spillgate);
+    let ours = || Variant::of(DropPolicy::SPILLGATE);
     let variants = vec![
         ours(),
         ours().gate(0.0).labelled("without the gate"),
-        Variant::of(Name::SpillgateNodoor).labelled("without the door"),
-        Variant::of(Name::SpillgateNodoor)
+        Variant::of(drops::SPILLGATE_NODOOR).labelled("without the door"),
+        Variant::of(drops::SPILLGATE_NODOOR)
             .gate(0.0)
             .labelled("without gate and door"),
         ours().gate(1.03).labelled("gate at 1.03"),
@@ -468,9 +465,9 @@ fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         ours()
             .dispatch(DispatchPolicyName::RoundRobin)
             .labelled("round-robin"),
-        Variant::of(Name::SpillgateAhead).labelled("bound a batch ahead, PARD's order"),
-        Variant::of(Name::SpillgateHbf).labelled("always highest budget first"),
-        Variant::of(Name::SpillgateLbf).labelled("always lowest budget first"),
+        Variant::of(drops::SPILLGATE_AHEAD).labelled("bound a batch ahead, PARD's order"),
+        Variant::of(drops::SPILLGATE_HBF).labelled("always highest budget first"),
+        Variant::of(drops::SPILLGATE_LBF).labelled("always lowest budget first"),
         ours().lambda(0.1).labelled("lambda 0.1"),
         ours().lambda(0.9).labelled("lambda 0.9"),
     ];

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use spillgate_controller_policy::plan::{self, Planned};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::drops;
 
 use super::*;
 use crate::workload::{Arrivals, arrivals};
@@ -13,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Each module on a device of its own, `4 + 2 * batch` ms, batches of up to 8.
 fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimConfig {
     let mut pipeline = noop_pipeline(SLO, reads, when);
-    pipeline.policy.drop = DropPolicyName::Deadline;
+    pipeline.policy.drop = DropPolicy::DEADLINE;
     let n = pipeline.modules.len();
     let duration = Duration::from_secs(10);
     let served = Served {
@@ -45,7 +46,7 @@ fn planned(n_modules: usize, times: Vec<Duration>) -> Arc<Planned> {
 }
 
 /// Another drop policy on the same configuration.
-fn with(config: &SimConfig, drop: DropPolicyName) -> SimConfig {
+fn with(config: &SimConfig, drop: DropPolicy) -> SimConfig {
     let mut pipeline = (*config.pipeline).clone();
     pipeline.policy.drop = drop;
     SimConfig {
@@ -67,7 +68,7 @@ mod cluster;
 
 #[test]
 fn equal_seeds_give_equal_runs() {
-    for drop in DropPolicyName::ALL {
+    for drop in drops::ALL {
         let world = |seed| run(with(&config(DIAMOND, &[], 300.0, seed), drop)).unwrap();
         let (a, b, c) = (world(1), world(1), world(2));
         assert_eq!(a, b, "{drop:?}");
@@ -77,7 +78,7 @@ fn equal_seeds_give_equal_runs() {
 
 #[test]
 fn every_request_ends_once_in_every_shape_with_every_policy() {
-    for (seed, drop) in DropPolicyName::ALL.into_iter().enumerate() {
+    for (seed, drop) in drops::ALL.into_iter().enumerate() {
         let seed = seed as u64;
         for (reads, when) in [
             (CHAIN, &[][..]),
@@ -104,7 +105,7 @@ fn every_request_ends_once_in_every_shape_with_every_policy() {
 #[test]
 fn invariants_hold_under_random_faults() {
     for seed in 0..36u64 {
-        let drop = DropPolicyName::ALL[seed as usize % DropPolicyName::ALL.len()];
+        let drop = drops::ALL[seed as usize % drops::ALL.len()];
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut config = with(&config(DIAMOND, &[None, Some(1), None], 250.0, seed), drop);
         config.workers = vec![vec![], vec![0, 1], vec![2], vec![3, 4], vec![5]];
@@ -139,7 +140,7 @@ fn invariants_hold_under_random_faults() {
 /// Nothing, one request, all at once, and more than any queue holds.
 #[test]
 fn every_policy_bears_empty_single_full_and_endless_input() {
-    for drop in DropPolicyName::ALL {
+    for drop in drops::ALL {
         let base = with(&config(CHAIN, &[], 1.0, 1), drop);
         let offered = |n: usize, gap: u64| {
             let times: Vec<Timestamp> =
@@ -166,9 +167,9 @@ fn every_policy_bears_empty_single_full_and_endless_input() {
 #[test]
 fn modules_may_share_a_device() {
     for drop in [
-        DropPolicyName::Deadline,
-        DropPolicyName::Pard,
-        DropPolicyName::Spillgate,
+        DropPolicy::DEADLINE,
+        DropPolicy::PARD,
+        DropPolicy::SPILLGATE,
     ] {
         let mut shared = with(&config(CHAIN, &[], 80.0, 3), drop);
         shared.workers = vec![vec![], vec![0], vec![0], vec![0]];
@@ -186,7 +187,7 @@ fn modules_may_share_a_device() {
 #[test]
 fn deadline_runs_no_dead_work() {
     let base = config(CHAIN, &[], 900.0, 5);
-    let none = run(with(&base, DropPolicyName::None)).unwrap();
+    let none = run(with(&base, DropPolicy::NONE)).unwrap();
     let deadline = run(base).unwrap();
     let longest = 150.0 + 1.5 * 20.0;
     assert!(
@@ -213,9 +214,9 @@ fn under_overload_early_drops_keep_goodput() {
     let base = config(CHAIN, &[], 800.0, 5);
     let share = |drop| run(with(&base, drop)).unwrap().goodput / 400.0;
     let (spillgate, pard, none) = (
-        share(DropPolicyName::Spillgate),
-        share(DropPolicyName::Pard),
-        share(DropPolicyName::None),
+        share(DropPolicy::SPILLGATE),
+        share(DropPolicy::PARD),
+        share(DropPolicy::NONE),
     );
     assert!(spillgate > 0.9, "{spillgate}");
     assert!(pard > 0.7, "{pard}");
@@ -224,7 +225,7 @@ fn under_overload_early_drops_keep_goodput() {
 
 #[test]
 fn an_idle_pipeline_takes_its_execution_and_hops() {
-    for drop in [DropPolicyName::Deadline, DropPolicyName::Spillgate] {
+    for drop in [DropPolicy::DEADLINE, DropPolicy::SPILLGATE] {
         let mut quiet = with(&config(CHAIN, &[], 1.0, 9), drop);
         quiet.arrivals = [Timestamp::from_ns(0), Timestamp::from_ns(1_000_000_000)]
             .as_slice()
@@ -247,7 +248,7 @@ fn an_idle_pipeline_takes_its_execution_and_hops() {
 fn mean_wait_of_m_d_1() {
     let mut queue = config(&[&[0]], &[], 70.0, 11);
     let mut pipeline = noop_pipeline(Duration::from_secs(1000), &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::None;
+    pipeline.policy.drop = DropPolicy::NONE;
     pipeline.modules[1].queue = 100_000;
     pipeline.limits.in_flight = 100_000;
     queue.pipeline = Arc::new(pipeline);
@@ -273,7 +274,7 @@ fn mean_wait_of_m_d_1() {
 /// that a retired worker had still end well.
 #[test]
 fn workers_follow_the_offered_rate() {
-    let mut scaled = with(&config(&[&[0]], &[], 10.0, 1), DropPolicyName::Spillgate);
+    let mut scaled = with(&config(&[&[0]], &[], 10.0, 1), DropPolicy::SPILLGATE);
     scaled.noise = 0.0;
     scaled.workers = vec![vec![], (0..4).collect()];
     let times = |rate: f64, from: u64, to: u64| {
@@ -316,7 +317,7 @@ fn workers_follow_the_offered_rate() {
 #[test]
 fn modules_that_share_a_device_waste_little_of_it() {
     let chain = config(&[&[0], &[1]], &[], 10.0, 1);
-    let mut shared = with(&chain, DropPolicyName::Spillgate);
+    let mut shared = with(&chain, DropPolicy::SPILLGATE);
     shared.noise = 0.0;
     shared.workers = vec![vec![], vec![0], vec![0]];
     shared.duration = Duration::from_secs(30);
@@ -344,7 +345,7 @@ fn modules_that_share_a_device_waste_little_of_it() {
 #[test]
 fn a_module_that_also_reads_the_source_has_no_door() {
     let served = |reads: &[&[u16]]| {
-        let mut shared = with(&config(reads, &[], 10.0, 1), DropPolicyName::Spillgate);
+        let mut shared = with(&config(reads, &[], 10.0, 1), DropPolicy::SPILLGATE);
         shared.workers = vec![vec![], vec![0], vec![0]];
         shared.duration = Duration::from_secs(30);
         shared.arrivals = arrivals(Arrivals::Poisson, 240.0, shared.duration, 3).into();
@@ -364,7 +365,7 @@ fn a_module_that_also_reads_the_source_has_no_door() {
 #[test]
 fn batches_shorter_than_two_hand_offs_run_one_after_the_other() {
     for rate in [100.0, 400.0, 800.0] {
-        let drop = DropPolicyName::Spillgate;
+        let drop = DropPolicy::SPILLGATE;
         let mut short = with(
             &config(&[&[0], &[1], &[1]], &[None, Some(1), Some(1)], rate, 4),
             drop,
@@ -397,7 +398,7 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
     ];
     for (first, second, slo) in tables {
         for rate in [200.0, 800.0, 2000.0] {
-            let good = |drop: DropPolicyName| {
+            let good = |drop: DropPolicy| {
                 let mut base = config(&[&[0], &[1]], &[], rate, 1);
                 let mut pipeline = (*base.pipeline).clone();
                 pipeline.slo = MS * slo;
@@ -418,9 +419,9 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
                 run(base).unwrap().goodput
             };
             let [ours, open, pard] = [
-                DropPolicyName::Spillgate,
-                DropPolicyName::SpillgateNodoor,
-                DropPolicyName::Pard,
+                DropPolicy::SPILLGATE,
+                drops::SPILLGATE_NODOOR,
+                DropPolicy::PARD,
             ]
             .map(good);
             println!(
@@ -440,7 +441,7 @@ fn a_batch_that_took_very_long_does_not_shut_its_worker() {
     let mut base = config(&[&[0]], &[], 30.0, 1);
     let mut pipeline = (*base.pipeline).clone();
     pipeline.slo = MS * 20;
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     base.planned = Arc::new(Planned {
         batch: vec![0, 1],
         workers: vec![0, 1],
@@ -487,11 +488,7 @@ fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
             pipeline.slo = MS * 20;
             pipeline.policy.drop = drop;
             let time = |size: u64| Duration::from_micros(10_400 + 520 * size);
-            let batch = if drop == DropPolicyName::Spillgate {
-                4
-            } else {
-                1
-            };
+            let batch = if drop == DropPolicy::SPILLGATE { 4 } else { 1 };
             base.planned = Arc::new(Planned {
                 batch: vec![0, batch],
                 workers: vec![0, 1],
@@ -504,10 +501,7 @@ fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
             base.pipeline = Arc::new(pipeline);
             run(base).unwrap().drop_rate
         };
-        let (ours, pard) = (
-            dropped(DropPolicyName::Spillgate),
-            dropped(DropPolicyName::Pard),
-        );
+        let (ours, pard) = (dropped(DropPolicy::SPILLGATE), dropped(DropPolicy::PARD));
         println!("{rate} {noise}: {ours:.3}, pard {pard:.3}");
         assert!(
             ours < pard,
@@ -530,7 +524,7 @@ fn batches_that_take_most_of_the_slo_are_large_under_overload() {
         let mut base = config(&[&[0]], &[], rate, 1);
         let mut pipeline = (*base.pipeline).clone();
         pipeline.slo = MS * 20;
-        pipeline.policy.drop = DropPolicyName::Spillgate;
+        pipeline.policy.drop = DropPolicy::SPILLGATE;
         base.planned = Arc::new(Planned {
             batch: vec![0, batch],
             workers: vec![0, 1],

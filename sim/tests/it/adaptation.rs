@@ -7,7 +7,7 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::Variant;
-use spillgate_pipeline::policy::{Adapt, AdaptName, DropPolicyName};
+use spillgate_pipeline::policy::{Adapt, AdaptName, DropPolicy};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
 use spillgate_sim::{Report, Served, SimConfig, run};
@@ -48,7 +48,7 @@ enum Way {
 }
 
 /// Two modules, of which the first has variants; eight cameras ask for `load` times the capacity of the largest one.
-fn report(way: Way, drop: DropPolicyName, sends: Sends, load: f64) -> Report {
+fn report(way: Way, drop: DropPolicy, sends: Sends, load: f64) -> Report {
     let own = vec![
         vec![],
         (0..DEVICES).collect(),
@@ -61,7 +61,7 @@ fn report(way: Way, drop: DropPolicyName, sends: Sends, load: f64) -> Report {
 fn report_on(
     workers: Vec<Vec<u16>>,
     way: Way,
-    drop: DropPolicyName,
+    drop: DropPolicy,
     (sends, load): (Sends, f64),
 ) -> Report {
     let devices = workers[1].len() as u32;
@@ -122,7 +122,7 @@ fn weighted(report: &Report) -> f64 {
     report.goodput_weighted.expect("variants state accuracies")
 }
 
-fn print(load: f64, way: Way, drop: DropPolicyName, report: &Report) {
+fn print(load: f64, way: Way, drop: DropPolicy, report: &Report) {
     println!(
         "load {load}: {} {way:?}: goodput {:.1}/s, weighted {:.1}/s, dropped or late {:.2}%",
         drop.name(),
@@ -138,7 +138,7 @@ fn smaller_variants_serve_more_before_requests_are_dropped() {
     const LARGEST: Way = Way::Fixed(VARIANTS.len() - 1);
     const GREEDY: Way = Way::By(AdaptName::Greedy);
     const OURS: Way = Way::By(AdaptName::Spillgate);
-    let drop = DropPolicyName::Spillgate;
+    let drop = DropPolicy::SPILLGATE;
     for sends in [Sends::Poisson, Sends::Evenly, Sends::Alternating] {
         for load in [0.5, 0.8, 1.0, 1.3, 2.0, 3.0] {
             let fixed = report(LARGEST, drop, sends, load);
@@ -160,7 +160,7 @@ fn smaller_variants_serve_more_before_requests_are_dropped() {
 /// Both modules on one device: what the second one takes counts.
 #[test]
 fn variants_leave_time_for_other_modules_of_their_devices() {
-    let drop = DropPolicyName::Spillgate;
+    let drop = DropPolicy::SPILLGATE;
     for load in [0.2, 0.4, 0.6, 0.8, 1.0] {
         let of = |way| {
             report_on(
@@ -181,7 +181,7 @@ fn variants_leave_time_for_other_modules_of_their_devices() {
 /// Requests that come in bursts find variants that serve them, as little as that is in between.
 #[test]
 fn bursts_are_planned_for() {
-    let drop = DropPolicyName::Spillgate;
+    let drop = DropPolicy::SPILLGATE;
     for load in [0.8, 1.0, 1.3, 2.0] {
         let way = Way::By(AdaptName::Spillgate);
         let ours = report(way, drop, Sends::Alternating, load);
@@ -194,7 +194,7 @@ fn bursts_are_planned_for() {
 // Over five seconds: 60 simulated runs of 120 s.
 #[test]
 fn ours_is_no_worse_than_streams_that_are_bound_to_workers() {
-    for drop in [DropPolicyName::Spillgate, DropPolicyName::Pard] {
+    for drop in [DropPolicy::SPILLGATE, DropPolicy::PARD] {
         for sends in [Sends::Poisson, Sends::Evenly, Sends::Alternating] {
             for load in [0.8, 1.0, 1.3, 2.0, 2.5] {
                 let of = |name| report(Way::By(name), drop, sends, load);
@@ -213,7 +213,7 @@ fn ours_is_no_worse_than_streams_that_are_bound_to_workers() {
 fn bound_streams_are_served_smaller_before_requests_are_dropped() {
     const LARGEST: Way = Way::Fixed(VARIANTS.len() - 1);
     const BOUND: Way = Way::By(AdaptName::Jellyfish);
-    for drop in [DropPolicyName::Spillgate, DropPolicyName::Pard] {
+    for drop in [DropPolicy::SPILLGATE, DropPolicy::PARD] {
         for (load, least) in [(0.5, 0.97), (1.3, 1.1), (2.0, 1.1)] {
             let (fixed, bound) = (
                 report(LARGEST, drop, Sends::Evenly, load),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_controller_policy::plan::Planned;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::drops;
 use spillgate_sim::clients::{ClientLoad, SimClient};
 use spillgate_sim::{Report, Served, SimConfig, run};
 
@@ -57,13 +58,7 @@ fn client(name: &str, rate: f64, background: bool) -> SimClient {
 }
 
 /// Ordinary clients ask for `load` times the capacity, and the last one, which has no SLO, for ten times.
-fn report(
-    shape: &Shape,
-    policy: DropPolicyName,
-    gateways: usize,
-    load: f64,
-    greedy: bool,
-) -> Report {
+fn report(shape: &Shape, policy: DropPolicy, gateways: usize, load: f64, greedy: bool) -> Report {
     let mut pipeline = noop_pipeline(shape.slo, &[&[0], &[1]], &[]);
     pipeline.policy.drop = policy;
     for module in &mut pipeline.modules[1..] {
@@ -114,7 +109,7 @@ fn may_lose(gateways: usize) -> f64 {
 }
 
 /// Ordinary clients lose no more than they may, and devices are busy.
-fn check(shape: &Shape, policy: DropPolicyName, gateways: usize, load: f64) {
+fn check(shape: &Shape, policy: DropPolicy, gateways: usize, load: f64) {
     let alone = report(shape, policy, gateways, load, false);
     let beside = report(shape, policy, gateways, load, true);
     let background = beside.background.unwrap();
@@ -142,10 +137,10 @@ fn check(shape: &Shape, policy: DropPolicyName, gateways: usize, load: f64) {
 fn ordinary_clients_lose_nothing_at_a_usual_load() {
     for shape in [Shape::batches(), Shape::long()] {
         for gateways in [1, 3] {
-            check(&shape, DropPolicyName::Spillgate, gateways, 0.6);
+            check(&shape, DropPolicy::SPILLGATE, gateways, 0.6);
         }
-        check(&shape, DropPolicyName::Pard, 1, 0.6);
-        check(&shape, DropPolicyName::PardHbf, 1, 0.6);
+        check(&shape, DropPolicy::PARD, 1, 0.6);
+        check(&shape, drops::PARD_HBF, 1, 0.6);
     }
 }
 
@@ -154,9 +149,9 @@ fn ordinary_clients_lose_nothing_at_a_usual_load() {
 fn ordinary_clients_lose_nothing_under_overload() {
     for shape in [Shape::batches(), Shape::long()] {
         for gateways in [1, 3] {
-            check(&shape, DropPolicyName::Spillgate, gateways, 1.3);
+            check(&shape, DropPolicy::SPILLGATE, gateways, 1.3);
         }
-        check(&shape, DropPolicyName::Pard, 1, 1.3);
-        check(&shape, DropPolicyName::PardHbf, 1, 1.3);
+        check(&shape, DropPolicy::PARD, 1, 1.3);
+        check(&shape, drops::PARD_HBF, 1, 1.3);
     }
 }

@@ -7,9 +7,10 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_recipes::drops;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
@@ -65,7 +66,7 @@ fn families(
     seed: u64,
 ) -> SimConfig {
     let mut pipeline = noop_pipeline(SLO, reads, &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let n = pipeline.modules.len();
     let mut times = vec![execution(); n];
     times[0].clear();
@@ -340,7 +341,7 @@ fn whatever_happens_where_brokers_share_memory_each_request_ends() {
             hurried: Some((0.3, 0.5)),
             ..families(DIAMOND, 30, MS * 15, poisson(rate, 6, seed), seed)
         };
-        let drops = DropPolicyName::ALL;
+        let drops = drops::ALL;
         let pipeline = Arc::make_mut(&mut config.pipeline);
         pipeline.policy.drop = drops[seed as usize % drops.len()];
         let config = shared(config, 6, &[0, 1, 2]);
@@ -354,7 +355,7 @@ fn whatever_happens_where_brokers_share_memory_each_request_ends() {
 #[test]
 fn brokers_that_share_memory_hold_under_drawn_faults() {
     for seed in 0..20 {
-        let mut config = swarm::draw(seed);
+        let mut config = swarm::draw(seed, &drops::ALL);
         config.scaling = None;
         give_families(&mut config, 12, MS * 20);
         let config = shared(config, 9, &[0]);
@@ -543,7 +544,7 @@ fn whatever_happens_each_request_ends_and_equal_seeds_give_equal_runs() {
 #[test]
 fn processes_that_read_models_hold_under_drawn_faults() {
     for seed in 0..20 {
-        let mut config = swarm::draw(seed);
+        let mut config = swarm::draw(seed, &drops::ALL);
         let plain = run(config.clone()).unwrap_or_else(|violation| panic!("{seed}: {violation}"));
         give_families(&mut config, 12, MS * 20);
         let report = run(config).unwrap_or_else(|violation| panic!("{seed}: {violation}"));

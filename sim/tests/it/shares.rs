@@ -8,7 +8,7 @@ use spillgate_pipeline::clients::Rights;
 use spillgate_pipeline::cluster::{Cluster, Node};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::message::Address;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
 use spillgate_sim::{Report, Served, SimConfig, run};
@@ -19,7 +19,7 @@ const SECONDS: u64 = 60;
 /// Two modules, one after the other, which take that long for each request.
 fn config(execution: Duration, clients: &[SimClient], as_one: bool) -> SimConfig {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let duration = Duration::from_secs(SECONDS);
     let (load, times) = ClientLoad::new(clients, duration, 1, as_one);
     let served = Served {

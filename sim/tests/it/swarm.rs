@@ -1,11 +1,17 @@
 //! The swarm: some seeds of it, and bugs on purpose that it has to find. CI runs more seeds; `cargo xtask swarm` runs 10,000.
 
 use spillgate_pipeline::invariants::Invariant;
-use spillgate_sim::Bug;
-use spillgate_sim::swarm::{Breach, check};
+use spillgate_recipes::drops;
+use spillgate_sim::swarm::{self, Breach};
+use spillgate_sim::{Bug, Report};
 
 /// Seeds in which a bug must show.
 const SEEDS: u64 = 100;
+
+/// Under any policy that there is.
+fn check(seed: u64, bug: Option<Bug>) -> Result<Report, Breach> {
+    swarm::check(seed, &drops::ALL, bug)
+}
 
 // Over five seconds: 30 simulated clusters.
 #[test]

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -36,7 +36,7 @@ fn lengths(n: usize, seed: u64) -> Vec<(Application, f64)> {
 }
 
 /// A chain of modules, of which those are dynamic, at that rate for ten seconds.
-fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: f64) -> SimConfig {
+fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicy, rate: f64) -> SimConfig {
     let n = dynamic.len();
     let reads: Vec<Vec<u16>> = (0..n as u16).map(|m| vec![m]).collect();
     let reads: Vec<&[u16]> = reads.iter().map(Vec::as_slice).collect();
@@ -98,11 +98,7 @@ fn ended(report: &Report) -> u64 {
 #[test]
 fn every_scheduler_keeps_the_invariants_under_faults() {
     for schedule in ScheduleName::ALL {
-        for drop in [
-            DropPolicyName::None,
-            DropPolicyName::Spillgate,
-            DropPolicyName::Pard,
-        ] {
+        for drop in [DropPolicy::NONE, DropPolicy::SPILLGATE, DropPolicy::PARD] {
             for dynamic in [&[true][..], &[false, true], &[true, true, false]] {
                 for rate in [1.0, 60.0, 400.0] {
                     let mut faulty = config(dynamic, schedule, drop, rate);
@@ -129,7 +125,7 @@ fn every_scheduler_keeps_the_invariants_under_faults() {
 #[test]
 fn our_scheduler_finishes_most_and_applications_are_told_apart() {
     let finish = |schedule| {
-        let mut run_of = config(&[true], schedule, DropPolicyName::None, 120.0);
+        let mut run_of = config(&[true], schedule, DropPolicy::NONE, 120.0);
         run_of.hop = Duration::ZERO;
         run(run_of).unwrap()
     };
@@ -160,7 +156,7 @@ fn our_scheduler_finishes_most_and_applications_are_told_apart() {
 fn lightly_loaded_nothing_is_dropped() {
     for schedule in ScheduleName::ALL {
         for dynamic in [&[true][..], &[true, false, true]] {
-            let report = run(config(dynamic, schedule, DropPolicyName::Spillgate, 5.0)).unwrap();
+            let report = run(config(dynamic, schedule, DropPolicy::SPILLGATE, 5.0)).unwrap();
             assert_eq!(
                 report.good, report.requests,
                 "{schedule}: {:?}",
@@ -178,7 +174,7 @@ fn minutes(
     reruns: bool,
 ) -> impl Iterator<Item = Report> {
     (0..4).map(move |seed| {
-        let mut config = config(&[true], schedule, DropPolicyName::None, rate);
+        let mut config = config(&[true], schedule, DropPolicy::NONE, rate);
         config.hop = Duration::ZERO;
         config.duration = Duration::from_secs(60);
         config.arrivals = arrivals(Arrivals::Poisson, rate, config.duration, seed).into();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, Guidance};
+use spillgate_pipeline::policy::{BudgetOrder, DropPolicy, Guidance};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{Broker, BrokerConfig};
@@ -21,7 +21,7 @@ fn request(id: u64) -> Request {
     Request::new(RequestId(id), Timestamp::ZERO, Timestamp::from_ns(deadline))
 }
 
-fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
+fn full(policy: DropPolicy, batch: u32) -> Broker<()> {
     let mut broker = Broker::new(
         WorkerId(1),
         BrokerConfig {
@@ -51,7 +51,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
 /// PARD: a request arrives, one is popped by `order`, tested, and bound to a batch of one.
 #[divan::bench(args = ["lowest", "highest"])]
 fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
-    let mut broker = full(DropPolicyName::Pard, 1);
+    let mut broker = full(DropPolicy::PARD, 1);
     broker.guide(
         Timestamp::ZERO,
         Guidance {
@@ -78,7 +78,7 @@ fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
 /// Ours: 16 requests arrive and one batch of 16 is formed from 10,000 that wait; per batch, not per request.
 #[divan::bench]
 fn form_a_batch_of_16(bencher: divan::Bencher<'_, '_>) {
-    let mut broker = full(DropPolicyName::Spillgate, 16);
+    let mut broker = full(DropPolicy::SPILLGATE, 16);
     let mut out = Vec::new();
     let mut id = WAITING;
     let now = Timestamp::from_ns(MS);

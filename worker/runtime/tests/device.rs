@@ -16,7 +16,7 @@ use spillgate_pipeline::id::{
     DeviceId, GatewayId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
 };
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
@@ -179,7 +179,7 @@ fn start_with(start: Start) -> Started {
         capacity: 10,
         batch: 1,
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }].into(),
-        recipe: DropPolicyName::None.recipe(),
+        recipe: DropPolicy::NONE.recipe(),
         pulls: false,
         is_family: false,
         is_adapted: false,

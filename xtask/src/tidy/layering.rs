@@ -28,6 +28,7 @@ const SCENES: &str = "spillgate-scenes";
 const MODULES: &str = "spillgate-modules";
 const CHART: &str = "spillgate-chart";
 const CLIENT: &str = "spillgate-client";
+const RECIPES: &str = "spillgate-recipes";
 const EVALUATE: &str = "spillgate-evaluate";
 const BENCH: &str = "spillgate-bench";
 const HOSTILE: &str = "spillgate-hostile";
@@ -43,6 +44,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (PICTURE, &[]),
     (CONTROLLER_POLICY, &[PIPELINE]),
     (WORKER_POLICY, &[PIPELINE]),
+    // Of the laboratory: tests of the policies run over them, too.
+    (RECIPES, &[PIPELINE]),
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
     (BACKEND, &[PIPELINE, PICTURE]),
@@ -77,6 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             CONTROLLER_POLICY,
             WORKER_POLICY,
             SIM,
+            RECIPES,
             BACKEND,
             MODULES,
             CHART,
@@ -200,7 +204,7 @@ mod tests {
     fn the_drawn_direction_is_accepted() {
         let metadata = json!({"packages": [
             package(PIPELINE, &[("serde", None)]),
-            package(WORKER_POLICY, &[(PIPELINE, None), (SIM, Some("dev"))]),
+            package(WORKER_POLICY, &[(PIPELINE, None), (RECIPES, Some("dev"))]),
             package(SIM, &[(PIPELINE, None), (WORKER_POLICY, None)]),
             package(BACKEND, &[(PIPELINE, None), ("tch", None)]),
             package("spillgate", &[(SIM, None), (BACKEND, None)]),
@@ -214,16 +218,19 @@ mod tests {
             package(PIPELINE, &[(WORKER_POLICY, None)]),
             package(WORKER_POLICY, &[("tch", None)]),
             package(PROTO, &[(WORKER_POLICY, Some("build"))]),
+            package(SIM, &[(RECIPES, None)]),
+            package(RECIPES, &[(PIPELINE, None)]),
             package("spillgate-newcomer", &[]),
         ]});
         let problems = problems(&metadata);
-        assert_eq!(problems.len(), 4, "{problems:?}");
+        assert_eq!(problems.len(), 5, "{problems:?}");
         assert!(
             problems[0].contains("spillgate-pipeline must not depend on spillgate-worker-policy")
         );
         assert!(problems[1].contains("must not depend on tch"));
         assert!(problems[2].contains("spillgate-proto must not depend on"));
-        assert!(problems[3].contains("spillgate-newcomer has no place"));
+        assert!(problems[3].contains("spillgate-sim must not depend on spillgate-recipes"));
+        assert!(problems[4].contains("spillgate-newcomer has no place"));
     }
 
     #[test]

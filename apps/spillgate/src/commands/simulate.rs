@@ -25,7 +25,7 @@ use indexmap::IndexSet;
 use models::Simulated;
 use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::clients::SimClient;
@@ -92,7 +92,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: load::Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::OFFERED.map(explained)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicy::OFFERED.map(explained)))]
     policy: Vec<String>,
     /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy, jellyfish or fixed, or fixed:N for
     /// the one of that ordinal; repeat it to compare on equal arrivals [default: the pipeline's]
@@ -172,7 +172,7 @@ pub(crate) struct SimulateArgs {
 }
 
 /// A drop policy with its summary, for `--help`.
-fn explained(policy: DropPolicyName) -> PossibleValue {
+fn explained(policy: DropPolicy) -> PossibleValue {
     PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
 
@@ -449,9 +449,7 @@ fn policies(
     schedule: Option<ScheduleName>,
 ) -> anyhow::Result<Vec<Contender>> {
     let named = args.policy.iter();
-    let mut drops: Vec<DropPolicyName> = named
-        .filter_map(|name| DropPolicyName::by_name(name))
-        .collect();
+    let mut drops: Vec<DropPolicy> = named.filter_map(|name| DropPolicy::by_name(name)).collect();
     if drops.is_empty() {
         let policy = &loaded.pipeline.policy;
         let modules = loaded.pipeline.modules[1..].iter();

@@ -1,4 +1,4 @@
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
@@ -7,7 +7,7 @@ use crate::planner::tests::state;
 #[test]
 fn decoders_bound_nothing_and_live_workers_count() {
     let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let planned = Arc::new(Planned {
         batch: vec![1; 2],
         execution: vec![vec![], vec![Duration::from_millis(60)]].into(),
@@ -36,7 +36,7 @@ fn decoders_bound_nothing_and_live_workers_count() {
 #[test]
 fn a_part_of_no_capacity_closes_the_gate_until_workers_are_back() {
     let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let planned = Arc::new(Planned {
         batch: vec![1; 2],
         execution: vec![vec![], vec![Duration::from_millis(60)]].into(),

@@ -6,7 +6,7 @@ mod suspected;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ClientId};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -39,7 +39,7 @@ fn device(of: u32) -> Address {
 /// Workers of module m are m, 10 + m, 20 + m and so on, each on a device of its own number.
 fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
     let mut pipeline = noop_pipeline(SLO, reads, whens);
-    pipeline.policy.drop = DropPolicyName::Deadline;
+    pipeline.policy.drop = DropPolicy::DEADLINE;
     home_of(pipeline, workers)
 }
 

@@ -1,4 +1,4 @@
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
@@ -22,7 +22,7 @@ fn planned(execution: Vec<Duration>) -> Arc<Planned> {
 fn fork() -> Ledger<()> {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1], &[1]], &[]);
     pipeline.limits.in_flight = 2;
-    pipeline.policy.drop = DropPolicyName::Deadline;
+    pipeline.policy.drop = DropPolicy::DEADLINE;
     let planned = planned(vec![Duration::ZERO; 4]);
     Ledger::new(&pipeline, &planned, &[vec![], vec![0], vec![1], vec![2]])
 }
@@ -124,7 +124,7 @@ fn ms(n: u64) -> Timestamp {
 /// Two modules of 20 ms in a chain, then one of 30 ms that only some requests run, behind a gate.
 fn chain() -> Ledger<()> {
     let mut pipeline = noop_pipeline(20 * 10 * MS, &[&[0], &[1], &[2]], &[None, None, Some(2)]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let times = vec![Duration::ZERO, 20 * MS, 20 * MS, 30 * MS];
     let planned = planned(times.clone());
     let mut ledger = Ledger::new(&pipeline, &planned, &[vec![], vec![0], vec![1], vec![2]]);

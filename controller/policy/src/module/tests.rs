@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::message::{BatchReport, BatchShape, ClientReport, Demand};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
@@ -23,14 +23,14 @@ struct Module {
 
 impl Module {
     fn new(scaling: Option<ModuleScaling>) -> Self {
-        Module::under(DropPolicyName::Pard, scaling)
+        Module::under(DropPolicy::PARD, scaling)
     }
 
-    fn under(drop: DropPolicyName, scaling: Option<ModuleScaling>) -> Self {
+    fn under(drop: DropPolicy, scaling: Option<ModuleScaling>) -> Self {
         Module::of(ModuleId(1), drop, scaling)
     }
 
-    fn of(module: ModuleId, drop: DropPolicyName, scaling: Option<ModuleScaling>) -> Self {
+    fn of(module: ModuleId, drop: DropPolicy, scaling: Option<ModuleScaling>) -> Self {
         let mut pipeline = noop_pipeline(MS * 400, &[&[0], &[1]], &[]);
         pipeline.policy.drop = drop;
         let planned = Planned {
@@ -302,7 +302,7 @@ fn ran(module: &mut Module, worker: u32, at: u64, took: u64) -> Vec<String> {
 
 #[test]
 fn a_worker_much_slower_than_its_fellow_is_set_aside_and_tried() {
-    let mut module = Module::under(DropPolicyName::Spillgate, None);
+    let mut module = Module::under(DropPolicy::SPILLGATE, None);
     for at in [100, 110, 120] {
         assert!(ran(&mut module, 0, at, 10).is_empty());
     }
@@ -330,7 +330,7 @@ fn a_slow_worker_is_better_than_none() {
         ControllerEvent::Lost(device(0)),
         ControllerEvent::Suspected(device(0)),
     ] {
-        let mut module = Module::under(DropPolicyName::Spillgate, None);
+        let mut module = Module::under(DropPolicy::SPILLGATE, None);
         for (worker, at, took) in [(0, 100, 10), (1, 140, 30), (1, 170, 30)] {
             ran(&mut module, worker, at, took);
         }
@@ -342,7 +342,7 @@ fn a_slow_worker_is_better_than_none() {
 /// Gateways hear of the silence themselves. What the pipeline can serve is less from the next state on.
 #[test]
 fn a_suspected_worker_counts_for_nothing_until_it_is_trusted() {
-    let mut module = Module::under(DropPolicyName::Spillgate, None);
+    let mut module = Module::under(DropPolicy::SPILLGATE, None);
     let workers = |module: &Module| module.controller.published().map(|s| s.workers);
     assert!(
         module
@@ -400,7 +400,7 @@ fn a_published_policy_trusts_the_profile() {
 /// Under a policy that does not adapt nothing is said anew each second.
 #[test]
 fn each_gateway_hears_its_part_when_another_one_comes() {
-    let mut module = Module::under(DropPolicyName::Deadline, None);
+    let mut module = Module::under(DropPolicy::DEADLINE, None);
     let mut out: Vec<ControllerCommand<()>> = Vec::new();
     let greeted = ControllerEvent::Greeted(Address::Gateway(GatewayId(1)), FIRST);
     module.controller.on_event(ms(1), greeted, &mut out);
@@ -422,7 +422,7 @@ fn each_gateway_hears_its_part_when_another_one_comes() {
 /// The first gateways that greet a controller that began anew would get the capacity of all.
 #[test]
 fn capacity_is_divided_once_all_gateways_have_greeted() {
-    let mut module = Module::of(ModuleId::SOURCE, DropPolicyName::Spillgate, None);
+    let mut module = Module::of(ModuleId::SOURCE, DropPolicy::SPILLGATE, None);
     let mut asked = |at| {
         let report = ToController::Clients(Box::new(ClientReport::new(50.0, Vec::new())));
         module.on(ms(at), ControllerEvent::Message(GATEWAY, FIRST, report))

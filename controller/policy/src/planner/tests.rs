@@ -1,8 +1,9 @@
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
-use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use spillgate_pipeline::policy::{DropPolicy, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::drops;
 
 use super::*;
 
@@ -17,12 +18,12 @@ fn span(n: u64) -> Duration {
 }
 
 /// The planner of the second of three modules in a chain; each takes 20, 30 and 50 ms at its planned batch of 4.
-fn planner(drop: DropPolicyName, module: u16) -> StatePlanner {
+fn planner(drop: DropPolicy, module: u16) -> StatePlanner {
     planner_with(drop, module, None)
 }
 
 /// Its batches formed by that scheduler.
-fn planner_with(drop: DropPolicyName, module: u16, schedule: Option<ScheduleName>) -> StatePlanner {
+fn planner_with(drop: DropPolicy, module: u16, schedule: Option<ScheduleName>) -> StatePlanner {
     let mut pipeline = noop_pipeline(span(400), &[&[0], &[1], &[2]], &[]);
     pipeline.modules[usize::from(module)].schedule = schedule;
     pipeline.policy = PolicyConfig {
@@ -87,31 +88,15 @@ fn turn(planner: &mut StatePlanner) {
 
 #[test]
 fn before_anything_is_known_the_plan_counts() {
+    assert_eq!(planner(DropPolicy::PARD, 1).guidance().downstream, span(80));
+    assert_eq!(planner(drops::PARD_SF, 1).guidance().downstream, span(80));
     assert_eq!(
-        planner(DropPolicyName::Pard, 1).guidance().downstream,
-        span(80)
-    );
-    assert_eq!(
-        planner(DropPolicyName::PardSf, 1).guidance().downstream,
-        span(80)
-    );
-    assert_eq!(
-        planner(DropPolicyName::PardUpper, 1).guidance().downstream,
+        planner(drops::PARD_UPPER, 1).guidance().downstream,
         span(160)
     );
-    assert_eq!(
-        planner(DropPolicyName::PardBack, 1).guidance(),
-        Guidance::NONE
-    );
-    assert_eq!(
-        planner(DropPolicyName::Pard, 3).guidance().downstream,
-        span(0)
-    );
-    for policy in [
-        DropPolicyName::NexusSplit,
-        DropPolicyName::PardSplit,
-        DropPolicyName::PardWcl,
-    ] {
+    assert_eq!(planner(drops::PARD_BACK, 1).guidance(), Guidance::NONE);
+    assert_eq!(planner(DropPolicy::PARD, 3).guidance().downstream, span(0));
+    for policy in [DropPolicy::NEXUS_SPLIT, drops::PARD_SPLIT, drops::PARD_WCL] {
         let shares: Vec<f64> = (1..4)
             .map(|m| planner(policy, m).guidance().share)
             .collect();
@@ -123,12 +108,12 @@ fn before_anything_is_known_the_plan_counts() {
 
 #[test]
 fn what_comes_after_counts_with_queueing_execution_and_wait() {
-    let mut p = planner(DropPolicyName::Pard, 2);
+    let mut p = planner(DropPolicy::PARD, 2);
     p.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut p);
     assert_eq!(p.guidance().downstream.as_millis(), 25 + 50 + 10);
     assert_eq!(p.paths[0].modules, [ModuleId(3)]);
-    let mut worst = planner(DropPolicyName::PardWcl, 2);
+    let mut worst = planner(drops::PARD_WCL, 2);
     worst.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut worst);
     // 20 and 30 as planned before it, 60 as seen after it.
@@ -137,7 +122,7 @@ fn what_comes_after_counts_with_queueing_execution_and_wait() {
 
 #[test]
 fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
-    let mut p = planner(DropPolicyName::Pard, 2);
+    let mut p = planner(DropPolicy::PARD, 2);
     p.peer(Incarnation(1), Arc::new(state(3, 7, 25)));
     p.peer(Incarnation(1), Arc::new(state(3, 6, 300)));
     p.peer(Incarnation(1), Arc::new(state(3, 7, 300)));
@@ -161,11 +146,11 @@ fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
 #[test]
 fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
     for (drop, schedule, exchanged) in [
-        (DropPolicyName::Spillgate, Some(ScheduleName::Goodput), true),
-        (DropPolicyName::Spillgate, Some(ScheduleName::Static), false),
-        (DropPolicyName::Spillgate, None, false),
+        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput), true),
+        (DropPolicy::SPILLGATE, Some(ScheduleName::Static), false),
+        (DropPolicy::SPILLGATE, None, false),
         // As published: the profile's number.
-        (DropPolicyName::Pard, Some(ScheduleName::Orloj), false),
+        (DropPolicy::PARD, Some(ScheduleName::Orloj), false),
     ] {
         let mut p = planner_with(drop, 1, schedule);
         let members = [(ms(900), ms(930)), (ms(910), ms(930))];
@@ -218,7 +203,7 @@ fn a_batch_took_as_long_as_all_its_requests_take() {
 
 #[test]
 fn its_state_is_what_it_saw() {
-    let mut p = planner(DropPolicyName::Pard, 1);
+    let mut p = planner(DropPolicy::PARD, 1);
     let request = spillgate_pipeline::request::Request::new(
         spillgate_pipeline::id::RequestId(1),
         ms(0),
@@ -278,25 +263,25 @@ fn long_waits_are_forgotten_once_the_module_rests() {
         let state = wake(&mut p, ms(2_000)).expect("a second has passed");
         (state.queueing, state.batch_waits.len())
     };
-    let ours = DropPolicyName::Spillgate;
+    let ours = DropPolicy::SPILLGATE;
     assert_eq!(of(ours, 720, 20), (Duration::ZERO, 0));
     // Something is there to do, or may be.
     assert_eq!(of(ours, 1_200, 20), (span(200), 2));
     assert_eq!(of(ours, 720, 700), (span(200), 2));
     // As published.
-    assert_eq!(of(DropPolicyName::Pard, 720, 20), (span(200), 2));
+    assert_eq!(of(DropPolicy::PARD, 720, 20), (span(200), 2));
 }
 
 #[test]
 fn overload_control_admits_a_share_at_the_module_and_before_it() {
-    let mut p = planner(DropPolicyName::PardOc, 1);
+    let mut p = planner(drops::PARD_OC, 1);
     assert_eq!(p.admits(), 1.0);
     let mut overloaded = state(3, 1, 60);
     overloaded.admit = 0.6;
     p.peer(Incarnation(1), Arc::new(overloaded));
     turn(&mut p);
     assert_eq!(p.admits(), 0.6);
-    let mut after = planner(DropPolicyName::PardOc, 3);
+    let mut after = planner(drops::PARD_OC, 3);
     let mut before = state(1, 1, 60);
     before.admit = 0.6;
     after.peer(Incarnation(1), Arc::new(before));
@@ -311,15 +296,12 @@ fn overload_control_admits_a_share_at_the_module_and_before_it() {
 #[test]
 fn policies_that_change_nothing_with_time_are_never_woken() {
     for drop in [
-        DropPolicyName::None,
-        DropPolicyName::Deadline,
-        DropPolicyName::Nexus,
-        DropPolicyName::NexusSplit,
+        DropPolicy::NONE,
+        DropPolicy::DEADLINE,
+        DropPolicy::NEXUS,
+        DropPolicy::NEXUS_SPLIT,
     ] {
         assert_eq!(planner(drop, 1).next_wakeup(), None, "{drop:?}");
     }
-    assert_eq!(
-        planner(DropPolicyName::Pard, 1).next_wakeup(),
-        Some(ms(1_000))
-    );
+    assert_eq!(planner(DropPolicy::PARD, 1).next_wakeup(), Some(ms(1_000)));
 }

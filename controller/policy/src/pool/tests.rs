@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use spillgate_pipeline::message::BatchShape;
-use spillgate_pipeline::policy::{DropPolicyName, Guidance};
+use spillgate_pipeline::policy::{DropPolicy, Guidance};
 use spillgate_pipeline::testing::noop_pipeline;
 
 use spillgate_pipeline::id::MemberId;
@@ -31,7 +31,7 @@ fn planned() -> Arc<Planned> {
 
 fn pool() -> Pool {
     let mut pipeline = noop_pipeline(MS * 1000, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     Pool::new(&pipeline, MODULE, &planned(), 1, 0)
 }
 

@@ -9,9 +9,10 @@ use spillgate_controller_policy::plan::{PlanName, Planned, plan_for_workers, siz
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::{DropPolicyName, PolicyConfig};
+use spillgate_pipeline::policy::{DropPolicy, PolicyConfig};
 use spillgate_pipeline::profile::batch_sizes;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_recipes::drops;
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_sim::{Served, SimConfig, run};
@@ -43,20 +44,16 @@ limits: { in_flight: 65536 }
 ";
 
 /// The drop policy of the pipeline, its gate if it is not the policy's own, and the scheduler of the dynamic modules.
-const COMBINATIONS: [(DropPolicyName, Option<f64>, ScheduleName); 9] = [
-    (DropPolicyName::Pard, None, ScheduleName::Static),
-    (DropPolicyName::Pard, None, ScheduleName::Orloj),
-    (DropPolicyName::None, None, ScheduleName::Orloj),
-    (DropPolicyName::None, None, ScheduleName::Goodput),
-    (DropPolicyName::Spillgate, None, ScheduleName::Static),
-    (DropPolicyName::Spillgate, None, ScheduleName::Orloj),
-    (DropPolicyName::Spillgate, None, ScheduleName::Goodput),
-    (DropPolicyName::Spillgate, Some(0.0), ScheduleName::Goodput),
-    (
-        DropPolicyName::SpillgateNodoor,
-        Some(0.0),
-        ScheduleName::Goodput,
-    ),
+const COMBINATIONS: [(DropPolicy, Option<f64>, ScheduleName); 9] = [
+    (DropPolicy::PARD, None, ScheduleName::Static),
+    (DropPolicy::PARD, None, ScheduleName::Orloj),
+    (DropPolicy::NONE, None, ScheduleName::Orloj),
+    (DropPolicy::NONE, None, ScheduleName::Goodput),
+    (DropPolicy::SPILLGATE, None, ScheduleName::Static),
+    (DropPolicy::SPILLGATE, None, ScheduleName::Orloj),
+    (DropPolicy::SPILLGATE, None, ScheduleName::Goodput),
+    (DropPolicy::SPILLGATE, Some(0.0), ScheduleName::Goodput),
+    (drops::SPILLGATE_NODOOR, Some(0.0), ScheduleName::Goodput),
 ];
 
 /// Half of the requests near 20 ms, half near 90 ms, in all dynamic modules alike.

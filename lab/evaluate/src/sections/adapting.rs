@@ -6,7 +6,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline;
-use spillgate_pipeline::policy::{Adapt, AdaptName, DropPolicyName};
+use spillgate_pipeline::policy::{Adapt, AdaptName, DropPolicy};
 use spillgate_sim::{Run, Setup, SimConfig};
 
 use super::super::grid::{Grid, Variant, Workload};
@@ -25,12 +25,12 @@ const LOADS: [f64; 5] = [0.5, 0.8, 1.0, 1.3, 2.0];
 pub(super) fn adapting(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases = grid.few_cases(report, &LOADS);
     let variants: Vec<Variant> = [
-        (DropPolicyName::None, false),
-        (DropPolicyName::Pard, false),
-        (DropPolicyName::Spillgate, false),
-        (DropPolicyName::None, true),
-        (DropPolicyName::Pard, true),
-        (DropPolicyName::Spillgate, true),
+        (DropPolicy::NONE, false),
+        (DropPolicy::PARD, false),
+        (DropPolicy::SPILLGATE, false),
+        (DropPolicy::NONE, true),
+        (DropPolicy::PARD, true),
+        (DropPolicy::SPILLGATE, true),
     ]
     .into_iter()
     .map(|(drop, adapts)| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 use spillgate_sim::{Run, SimConfig};
 
 use super::super::grid::{Case, Grid, Variant};
@@ -22,7 +22,7 @@ fn homes(n: usize) -> impl Fn(&mut SimConfig) {
     }
 }
 
-fn of(drop: DropPolicyName, dispatch: Option<DispatchPolicyName>, n: usize) -> Variant {
+fn of(drop: DropPolicy, dispatch: Option<DispatchPolicyName>, n: usize) -> Variant {
     let variant = Variant::of(drop);
     let (variant, name) = match dispatch {
         Some(dispatch) => (variant.dispatch(dispatch), dispatch.name()),
@@ -34,7 +34,7 @@ fn of(drop: DropPolicyName, dispatch: Option<DispatchPolicyName>, n: usize) -> V
 }
 
 fn pulled(n: usize) -> Variant {
-    of(DropPolicyName::Spillgate, Some(DispatchPolicyName::Pull), n)
+    of(DropPolicy::SPILLGATE, Some(DispatchPolicyName::Pull), n)
 }
 
 /// Eight gateways that pull, in another world.
@@ -68,7 +68,7 @@ pub(super) fn gateways(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 /// What several gateways that pull lose to one, in the worlds of [`conditions`] too.
 fn together(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let one_pushes = of(
-        DropPolicyName::Spillgate,
+        DropPolicy::SPILLGATE,
         Some(DispatchPolicyName::EarliestStart),
         1,
     );
@@ -110,13 +110,13 @@ fn by_dispatch(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         DispatchPolicyName::RoundRobin,
     ];
     let published = [
-        DropPolicyName::Pard,
-        DropPolicyName::NexusSplit,
-        DropPolicyName::ClipperPlusPlus,
+        DropPolicy::PARD,
+        DropPolicy::NEXUS_SPLIT,
+        DropPolicy::CLIPPER_PLUS_PLUS,
     ];
     let mut variants = Vec::new();
     for n in GATEWAYS {
-        variants.extend(ours.map(|dispatch| of(DropPolicyName::Spillgate, Some(dispatch), n)));
+        variants.extend(ours.map(|dispatch| of(DropPolicy::SPILLGATE, Some(dispatch), n)));
         variants.extend(published.map(|drop| of(drop, None, n)));
     }
     let rows = collected(grid, report, &cases, &variants)?;
@@ -171,7 +171,7 @@ fn light(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases: Vec<Case> = grid.first_windows(&[LIGHT]);
     let variants = [
         of(
-            DropPolicyName::Spillgate,
+            DropPolicy::SPILLGATE,
             Some(DispatchPolicyName::EarliestStart),
             1,
         ),

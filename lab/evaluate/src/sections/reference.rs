@@ -1,7 +1,7 @@
 //! The published policies beside an independent program's figures on the same workload.
 
 use spillgate_controller_policy::plan::PlanName;
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 
 use super::super::grid::{Case, Grid, Variant};
 use super::super::report::{Report, mean};
@@ -31,12 +31,12 @@ const BOUND_FOUND: f64 = 10.30;
 
 pub(super) fn reference(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let mut known = published();
-    let pard = Variant::of(DropPolicyName::Pard).dispatch(DispatchPolicyName::EarliestStart);
+    let pard = Variant::of(DropPolicy::PARD).dispatch(DispatchPolicyName::EarliestStart);
     known.push(pard.labelled("pard, earliest-start"));
     let ties = DispatchPolicyName::LeastOutstandingFree;
     for (policy, label) in [
-        (DropPolicyName::Pard, "pard, its ties"),
-        (DropPolicyName::NexusSplit, "nexus-split, its ties"),
+        (DropPolicy::PARD, "pard, its ties"),
+        (DropPolicy::NEXUS_SPLIT, "nexus-split, its ties"),
     ] {
         known.push(Variant::of(policy).dispatch(ties).labelled(label));
     }

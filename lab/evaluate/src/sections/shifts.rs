@@ -7,7 +7,7 @@ use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::PortRef;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::{Disturbance, Run, Setup, SimConfig, SimScaling};
 
@@ -61,9 +61,9 @@ pub(super) fn shifts(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     ];
     let policies = || {
         vec![
-            Variant::of(DropPolicyName::Pard),
+            Variant::of(DropPolicy::PARD),
             strongest_split(),
-            Variant::of(DropPolicyName::Spillgate),
+            Variant::of(DropPolicy::SPILLGATE),
         ]
     };
     let mut table = Vec::new();
@@ -142,11 +142,11 @@ fn scale(config: &mut SimConfig, cold_start: u64) {
 pub(super) fn scaling(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases = grid.few_cases(report, &[0.9, 1.1]);
     let policies = [
-        Variant::of(DropPolicyName::Nexus),
-        Variant::of(DropPolicyName::ClipperPlusPlus),
-        Variant::of(DropPolicyName::Pard),
+        Variant::of(DropPolicy::NEXUS),
+        Variant::of(DropPolicy::CLIPPER_PLUS_PLUS),
+        Variant::of(DropPolicy::PARD),
         strongest_split(),
-        Variant::of(DropPolicyName::Spillgate),
+        Variant::of(DropPolicy::SPILLGATE),
     ];
     let mut table = Vec::new();
     for cold_start in [0, 5, 10, 30] {

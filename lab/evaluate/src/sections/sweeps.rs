@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_chart::lines::Series;
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 
 use super::super::grid::{Case, Grid, Tweak, Variant};
 use super::super::report::Report;
@@ -58,11 +58,11 @@ fn sweep<V: Copy + Into<f64>>(
 }
 
 fn pard() -> Variant {
-    Variant::of(DropPolicyName::Pard)
+    Variant::of(DropPolicy::PARD)
 }
 
 fn ours() -> Variant {
-    Variant::of(DropPolicyName::Spillgate)
+    Variant::of(DropPolicy::SPILLGATE)
 }
 
 pub(super) fn lambda(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
@@ -105,8 +105,8 @@ pub(super) fn slo(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     report.say("Dropped or late at load 0.9, %, with the SLO multiplied by a factor. Plan and load stay the same.");
     let cases = grid.few_cases(report, &[0.9]);
     let policies = [
-        Variant::of(DropPolicyName::Nexus),
-        Variant::of(DropPolicyName::ClipperPlusPlus),
+        Variant::of(DropPolicy::NEXUS),
+        Variant::of(DropPolicy::CLIPPER_PLUS_PLUS),
         pard(),
         strongest_split(),
         ours(),
@@ -125,9 +125,9 @@ pub(super) fn slo(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 
 pub(super) fn stress(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let policies = [
-        Variant::of(DropPolicyName::None),
-        Variant::of(DropPolicyName::Nexus),
-        Variant::of(DropPolicyName::ClipperPlusPlus),
+        Variant::of(DropPolicy::NONE),
+        Variant::of(DropPolicy::NEXUS),
+        Variant::of(DropPolicy::CLIPPER_PLUS_PLUS),
         pard(),
         strongest_split(),
         ours(),

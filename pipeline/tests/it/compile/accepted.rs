@@ -6,7 +6,7 @@ use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{OptionValue, Pipeline, PortRef, Workers};
-use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::spec::LIMITS_DEFAULT;
 
@@ -80,7 +80,7 @@ fn the_example_of_the_design_compiles() {
     };
     assert_eq!(outputs[0], ("vehicles", vehicles, ValueType::Boxes));
     assert_eq!(outputs[2], ("people", people, ValueType::Labels));
-    assert_eq!(p.policy.drop, DropPolicyName::Deadline);
+    assert_eq!(p.policy.drop, DropPolicy::DEADLINE);
     assert_eq!(p.policy.dispatch(), DispatchPolicyName::LeastOutstanding);
     assert_eq!(p.limits, LIMITS_DEFAULT);
 }
@@ -159,7 +159,7 @@ fn every_field_can_be_set() {
     for (name, value) in expected {
         assert_eq!(detect.options[name], value);
     }
-    assert_eq!(p.policy.drop, DropPolicyName::None);
+    assert_eq!(p.policy.drop, DropPolicy::NONE);
     assert_eq!(p.policy.dispatch(), DispatchPolicyName::RoundRobin);
     assert_eq!(
         (p.limits.in_flight, p.limits.in_flight_per_stream),
@@ -200,7 +200,7 @@ outputs: { out: $b.payload }
 }
 
 /// Schedulers of the modules, and the drop policy that counts.
-fn schedules(modules: &str, policy: &str) -> (Vec<Option<ScheduleName>>, DropPolicyName) {
+fn schedules(modules: &str, policy: &str) -> (Vec<Option<ScheduleName>>, DropPolicy) {
     let outputs = "outputs: { who: $who.id }";
     let text = format!("name: a\nslo: 300ms\nmodules:\n{modules}\n{outputs}\n{policy}\n");
     let pipeline = accepted(&text);
@@ -213,7 +213,7 @@ fn goodput_is_the_default_where_time_varies() {
     let detect = "  detect: { op: detector, model: m.pt, inputs: { image: $source.frame } }\n";
     let who = "  who: { op: face_recognizer, model: f.pt, inputs: { image: $source.frame";
     let of_boxes = format!("{detect}{who}, boxes: $detect.people }} }}");
-    let (goodput, ours) = (Some(ScheduleName::Goodput), DropPolicyName::Spillgate);
+    let (goodput, ours) = (Some(ScheduleName::Goodput), DropPolicy::SPILLGATE);
     assert_eq!(schedules(&of_boxes, ""), (vec![None, goodput], ours));
     // The whole picture: one face, always as long.
     let whole = format!("{who} }} }}");
@@ -222,7 +222,7 @@ fn goodput_is_the_default_where_time_varies() {
     let pard = "policy: { drop: pard }";
     assert_eq!(
         schedules(&of_boxes, pard),
-        (vec![None, None], DropPolicyName::Pard)
+        (vec![None, None], DropPolicy::PARD)
     );
     let named = format!("{detect}{who}, boxes: $detect.people }}, schedule: static }}");
     let fixed = (vec![None, Some(ScheduleName::Static)], ours);

@@ -305,6 +305,7 @@ fn source(golden: &mut Golden) {
 fn policies(golden: &mut Golden) {
     golden.root("policy: deadline");
     golden.root("policy: { drop: dedline }");
+    golden.root("policy: { drop: pard-sf }");
     golden.root("policy: { drop: pard, dispatch: random }");
     golden.root("policy: { drop: [deadline], dispatch: }");
     golden.root("policy: { drop: pard, dispatch: pull }");

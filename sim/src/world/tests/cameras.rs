@@ -36,7 +36,7 @@ fn mbps(rate: f64) -> BandwidthTrace {
 /// One module with variants on so many devices, for a minute of which the first two seconds do not count.
 fn served(cameras: Vec<SimCamera>, devices: u16) -> SimConfig {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let module = &mut pipeline.modules[1];
     let variant = |(input, accuracy, _)| Variant {
         model: "a.pt".to_owned(),

@@ -13,7 +13,7 @@ const DEVICES: [usize; 4] = [3, 4, 5, 6];
 fn clustered(rate: f64, seed: u64) -> SimConfig {
     let mut config = with(
         &config(&[&[0], &[1]], &[], rate, seed),
-        DropPolicyName::Spillgate,
+        DropPolicy::SPILLGATE,
     );
     config.workers = vec![vec![], vec![0, 1], vec![2, 3]];
     let mut nodes: Vec<Node> = GATEWAYS

@@ -3,7 +3,7 @@ use super::*;
 /// One of two workers dies with all it has and comes back: the other one serves what it had, and nothing fails.
 #[test]
 fn what_a_dead_worker_had_is_served_by_another() {
-    let mut config = with(&config(&[&[0]], &[], 200.0, 1), DropPolicyName::Spillgate);
+    let mut config = with(&config(&[&[0]], &[], 200.0, 1), DropPolicy::SPILLGATE);
     config.workers = vec![vec![], vec![0, 1]];
     let at = |ms: u32| Timestamp::ZERO + MS * ms;
     let first = ModuleId(1);
@@ -22,7 +22,7 @@ fn what_a_dead_worker_had_is_served_by_another() {
 /// The device of two modules dies: what it had of either is answered.
 #[test]
 fn a_shared_device_that_dies_takes_no_request_with_it_unanswered() {
-    let mut config = with(&config(&[&[0], &[1]], &[], 100.0, 2), DropPolicyName::Pard);
+    let mut config = with(&config(&[&[0], &[1]], &[], 100.0, 2), DropPolicy::PARD);
     config.workers = vec![vec![], vec![0, 1], vec![0, 1]];
     let at = |ms: u32| Timestamp::ZERO + MS * ms;
     config.disturbances = vec![
@@ -37,10 +37,7 @@ fn a_shared_device_that_dies_takes_no_request_with_it_unanswered() {
 
 /// Two modules with two workers each, under two gateways.
 fn two_gateways(rate: f64) -> SimConfig {
-    let mut config = with(
-        &config(&[&[0], &[1]], &[], rate, 3),
-        DropPolicyName::Spillgate,
-    );
+    let mut config = with(&config(&[&[0], &[1]], &[], rate, 3), DropPolicy::SPILLGATE);
     config.workers = vec![vec![], vec![0, 1], vec![2, 3]];
     config.gateways = vec![1.0; 2];
     config.apart = true;

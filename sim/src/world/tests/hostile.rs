@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn hostile_clients_take_no_places() {
     let mut pipeline = noop_pipeline(200 * MS, &[&[0], &[1]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let duration = Duration::from_secs(10);
     let served = Served {
         planned: planned(3, vec![20 * MS]),

@@ -5,7 +5,7 @@ use super::*;
 /// Dispatch `pull` over so many gateways.
 fn pulled(config: &SimConfig, gateways: usize) -> SimConfig {
     let mut pipeline = (*config.pipeline).clone();
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
     SimConfig {
         pipeline: Arc::new(pipeline),

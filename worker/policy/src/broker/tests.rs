@@ -1,14 +1,15 @@
 use proptest::prelude::*;
 use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::recipe::Recipe;
-use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, POLICY_DEFAULT};
+use spillgate_pipeline::policy::{BudgetOrder, DropPolicy, POLICY_DEFAULT};
+use spillgate_recipes::drops;
 
 use super::*;
 
 mod families;
 mod variants;
 
-fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
+fn broker(policy: DropPolicy, capacity: usize, batch_max: u32) -> Broker<u64> {
     broker_by(policy.recipe(), capacity, batch_max)
 }
 
@@ -50,8 +51,8 @@ fn batch_ids(broker: &mut Broker<u64>) -> Vec<u64> {
 #[test]
 fn deadline_orders_by_deadline_and_none_by_arrival() {
     for (policy, expected) in [
-        (DropPolicyName::Deadline, vec![2, 3, 1]),
-        (DropPolicyName::None, vec![1, 2, 3]),
+        (DropPolicy::DEADLINE, vec![2, 3, 1]),
+        (DropPolicy::NONE, vec![1, 2, 3]),
     ] {
         let mut broker = broker(policy, 8, 8);
         let mut out = Vec::new();
@@ -68,7 +69,7 @@ fn deadline_orders_by_deadline_and_none_by_arrival() {
 /// member added last is still in time. A full batch takes 80 ns, and no request has that long: measured by it only one would go.
 #[test]
 fn an_overloaded_batch_grows_while_its_last_member_is_in_time() {
-    let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
+    let mut broker = broker(DropPolicy::SPILLGATE, 16, 8);
     let mut out = Vec::new();
     for id in 1..=12 {
         broker.arrive(at(0), request(id, 15 + 5 * id), 0, &mut out);
@@ -81,7 +82,7 @@ fn an_overloaded_batch_grows_while_its_last_member_is_in_time() {
 /// The same requests, and two of them are of a higher rank: they go first, and the rest of the batch does not make them late.
 #[test]
 fn under_overload_a_higher_rank_goes_first() {
-    let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
+    let mut broker = broker(DropPolicy::SPILLGATE, 16, 8);
     let mut out = Vec::new();
     for id in 1..=12 {
         let ranked = Request {
@@ -129,7 +130,7 @@ fn beside_our_placement_a_frame_that_would_be_late_is_not_decoded() {
 
 #[test]
 fn a_full_queue_answers_at_once() {
-    let mut broker = broker(DropPolicyName::Deadline, 2, 1);
+    let mut broker = broker(DropPolicy::DEADLINE, 2, 1);
     let mut out = Vec::new();
     broker.arrive(at(0), request(1, 100), 0, &mut out);
     broker.collect(at(0), at(0), &mut out);
@@ -143,7 +144,7 @@ fn a_full_queue_answers_at_once() {
 
 #[test]
 fn what_has_expired_is_dropped_with_the_estimate_behind_it() {
-    let mut broker = broker(DropPolicyName::Deadline, 8, 8);
+    let mut broker = broker(DropPolicy::DEADLINE, 8, 8);
     let mut out = Vec::new();
     broker.arrive(at(0), request(1, 10), 0, &mut out);
     broker.collect(at(10), at(25), &mut out);
@@ -155,7 +156,7 @@ fn what_has_expired_is_dropped_with_the_estimate_behind_it() {
 
 #[test]
 fn the_forming_batch_expires_by_timer_too() {
-    let mut broker = broker(DropPolicyName::Deadline, 8, 2);
+    let mut broker = broker(DropPolicy::DEADLINE, 8, 2);
     let mut out = Vec::new();
     for (id, deadline) in [(1, 10), (2, 30), (3, 20)] {
         broker.arrive(at(0), request(id, deadline), 0, &mut out);
@@ -196,7 +197,7 @@ proptest! {
         capacity in 1usize..12,
         batch_max in 1u32..5,
     ) {
-        let mut broker = broker(DropPolicyName::Deadline, capacity, batch_max);
+        let mut broker = broker(DropPolicy::DEADLINE, capacity, batch_max);
         let mut queue: Vec<(u64, u64)> = Vec::new();
         let mut forming: Vec<(u64, u64)> = Vec::new();
         let mut out = Vec::new();
@@ -258,13 +259,13 @@ proptest! {
     #[test]
     fn every_order_and_test_agrees_with_a_sorted_vector(
         policy in prop::sample::select(vec![
-            DropPolicyName::Pard,
-            DropPolicyName::PardFcfs,
-            DropPolicyName::PardHbf,
-            DropPolicyName::PardLbf,
-            DropPolicyName::NexusSplit,
-            DropPolicyName::ClipperPlusPlus,
-            DropPolicyName::None,
+            DropPolicy::PARD,
+            drops::PARD_FCFS,
+            drops::PARD_HBF,
+            drops::PARD_LBF,
+            DropPolicy::NEXUS_SPLIT,
+            DropPolicy::CLIPPER_PLUS_PLUS,
+            DropPolicy::NONE,
         ]),
         slacks in prop::collection::vec(1u64..120, 1..40),
         downstream in 0u64..40,
@@ -290,12 +291,12 @@ proptest! {
             guidance.module_deadline(&request(0, deadline)).as_ns()
         };
         let kept = |deadline: u64| match policy {
-            DropPolicyName::None => true,
-            DropPolicyName::ClipperPlusPlus => now <= limit(deadline),
+            DropPolicy::NONE => true,
+            DropPolicy::CLIPPER_PLUS_PLUS => now <= limit(deadline),
             _ => ends <= limit(deadline),
         };
         let (mut expected, mut dropped) = (Vec::new(), Vec::new());
-        if policy == DropPolicyName::NexusSplit {
+        if policy == DropPolicy::NEXUS_SPLIT {
             // The first run of which all are in time; all before it are dropped.
             let from = (0..list.len())
                 .find(|&i| list[i..].iter().take(batch as usize).all(|l| kept(l.0)))
@@ -305,12 +306,12 @@ proptest! {
         } else {
             while expected.len() < batch as usize && !list.is_empty() {
                 list.sort_unstable_by_key(|l| match policy {
-                    DropPolicyName::PardFcfs | DropPolicyName::ClipperPlusPlus | DropPolicyName::None => (l.1, l.2),
+                    drops::PARD_FCFS | DropPolicy::CLIPPER_PLUS_PLUS | DropPolicy::NONE => (l.1, l.2),
                     _ => (l.0, l.2),
                 });
                 let from_end = match policy {
-                    DropPolicyName::Pard => highest,
-                    DropPolicyName::PardHbf => true,
+                    DropPolicy::PARD => highest,
+                    drops::PARD_HBF => true,
                     _ => false,
                 };
                 let next = if from_end { list.remove(list.len() - 1) } else { list.remove(0) };
@@ -331,7 +332,7 @@ proptest! {
         downstream in 0u64..100,
         batch in 1u32..6,
     ) {
-        let mut broker = broker(DropPolicyName::Spillgate, 100, batch);
+        let mut broker = broker(DropPolicy::SPILLGATE, 100, batch);
         let guidance = Guidance { downstream: Duration::from_nanos(downstream), ..Guidance::NONE };
         broker.guide(at(0), guidance);
         let mut out = Vec::new();

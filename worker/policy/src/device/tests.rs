@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{ModuleId, RequestId};
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
@@ -18,11 +18,11 @@ use crate::profiler;
 use crate::schedule::{SchedulerConfig, Scoring};
 
 fn device(batch_max: u32) -> Device<()> {
-    device_with(DropPolicyName::Deadline, batch_max)
+    device_with(DropPolicy::DEADLINE, batch_max)
 }
 
 /// Two workers whose batches take 10 ns; what is bound late is bound 2 ns ahead.
-fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
+fn device_with(policy: DropPolicy, batch_max: u32) -> Device<()> {
     let worker = |module: u16| {
         (
             WorkerId(u32::from(module)),
@@ -107,7 +107,7 @@ fn an_idle_device_starts_at_once_with_all_that_came_together() {
 
 #[test]
 fn a_batch_records_what_was_expected_and_what_came() {
-    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    let mut device = device_with(DropPolicy::SPILLGATE, 1);
     assert_eq!(
         device.prediction_errors().durations(ActionKind::Execute),
         None
@@ -131,7 +131,7 @@ fn a_batch_records_what_was_expected_and_what_came() {
 /// Gateways hear of a batch when it is bound, in every driver: one that is bound behind the running one, too.
 #[test]
 fn a_batch_is_reported_when_it_is_bound() {
-    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let mut device = device_with(DropPolicy::SPILLGATE, 2);
     let started = |out: &[DeviceCommand<()>]| -> Vec<Started> {
         let said = out.iter().filter_map(|c| match c {
             DeviceCommand::Tell {
@@ -233,7 +233,7 @@ fn a_cancelled_request_does_not_run() {
 
 #[test]
 fn a_request_that_comes_twice_waits_once() {
-    for policy in [DropPolicyName::Pard, DropPolicyName::Spillgate] {
+    for policy in [DropPolicy::PARD, DropPolicy::SPILLGATE] {
         let mut device = device_with(policy, 3);
         arrive(&mut device, 0, &[(1, 1, 100)]);
         arrive(&mut device, 1, &[(1, 2, 90), (1, 2, 90), (1, 3, 95)]);
@@ -250,7 +250,7 @@ fn a_request_that_comes_twice_waits_once() {
 
 #[test]
 fn a_request_that_comes_twice_to_a_full_queue_waits_on() {
-    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    let mut device = device_with(DropPolicy::SPILLGATE, 1);
     // One runs; 16 wait, which is all that the queue holds.
     let waiting: Vec<(u32, u64, u64)> = (0..17).map(|id| (1, id, 1000)).collect();
     arrive(&mut device, 0, &waiting[..1]);
@@ -314,7 +314,7 @@ fn only_what_waits_is_withdrawn() {
 
 #[test]
 fn bound_late_a_batch_is_formed_shortly_before_the_device_is_free() {
-    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let mut device = device_with(DropPolicy::SPILLGATE, 2);
     assert_eq!(
         executed(&arrive(&mut device, 0, &[(1, 1, 100)])),
         [(1, vec![1])]
@@ -340,7 +340,7 @@ fn bound_late_a_batch_is_formed_shortly_before_the_device_is_free() {
 /// batch waits, it is bound that much earlier. Otherwise later requests may still join it.
 #[test]
 fn bound_late_a_full_batch_is_bound_as_early_as_batches_stray() {
-    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let mut device = device_with(DropPolicy::SPILLGATE, 2);
     let mut now = 0;
     for batch in 0..50 {
         arrive(&mut device, now, &[(1, 10 + batch, now + 100)]);
@@ -364,7 +364,7 @@ fn bound_late_a_full_batch_is_bound_as_early_as_batches_stray() {
 
 #[test]
 fn bound_late_the_more_urgent_module_goes_first() {
-    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let mut device = device_with(DropPolicy::SPILLGATE, 2);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 80)]);
     let mut out = Vec::new();
@@ -380,7 +380,7 @@ fn scheduled() -> Device<u64> {
         capacity: 16,
         batch: 4,
         execution: vec![ms(10); 4].into(),
-        recipe: DropPolicyName::None.recipe(),
+        recipe: DropPolicy::NONE.recipe(),
         pulls: false,
         is_family: false,
         is_adapted: false,

@@ -8,11 +8,12 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::WINDOW_DEFAULT;
 use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId, WeightsId, WorkerId};
 use spillgate_pipeline::message::Arrival;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_recipes::drops;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent};
 use spillgate_worker_policy::schedule::SchedulerConfig;
@@ -48,7 +49,7 @@ struct World {
 
 impl World {
     /// `first_load`: what the policy expects of a load until one was measured. The popular models are there from the start.
-    fn new(policy: DropPolicyName, schedule: Option<ScheduleName>, first_load: Duration) -> Self {
+    fn new(policy: DropPolicy, schedule: Option<ScheduleName>, first_load: Duration) -> Self {
         let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
         let module = &mut pipeline.modules[1];
         (module.batch.max, module.schedule, module.window) = (4, schedule, WINDOW_DEFAULT);
@@ -190,9 +191,9 @@ impl World {
 #[test]
 fn what_is_there_is_served_beside_loads() {
     for (policy, schedule) in [
-        (DropPolicyName::Spillgate, None),
-        (DropPolicyName::PardLbf, None),
-        (DropPolicyName::Spillgate, Some(ScheduleName::Goodput)),
+        (DropPolicy::SPILLGATE, None),
+        (drops::PARD_LBF, None),
+        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput)),
     ] {
         let mut world = World::new(policy, schedule, Duration::ZERO);
         world.serve(REQUESTS, 1);
@@ -209,7 +210,7 @@ fn what_is_there_is_served_beside_loads() {
 #[test]
 fn a_model_whose_load_exceeds_the_objective_is_read_at_its_first_request() {
     for first_load in [Duration::ZERO, SLO * 3] {
-        let mut world = World::new(DropPolicyName::Spillgate, None, first_load);
+        let mut world = World::new(DropPolicy::SPILLGATE, None, first_load);
         world.load = SLO * 3;
         for id in 0..6 {
             world.arrive(id, MemberId(POPULAR));
@@ -226,7 +227,7 @@ fn no_less_is_in_time_from_the_start_where_the_first_load_is_known() {
     const FIRST: u64 = 8;
     let share = |first_load| {
         let in_time = (0..SERVERS).map(|seed| {
-            let mut world = World::new(DropPolicyName::Spillgate, None, first_load);
+            let mut world = World::new(DropPolicy::SPILLGATE, None, first_load);
             world.serve(FIRST, seed);
             world.in_time
         });

@@ -6,6 +6,7 @@ use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::policy::{Adapt, AdaptName};
+use spillgate_recipes::drops;
 
 use super::*;
 use crate::cameras::CameraKey;
@@ -20,7 +21,7 @@ struct Sent {
 }
 
 /// Two workers of a module with a small variant, of which a request takes 10 ms, and a large one of 40 ms, two at a time a half more.
-fn gateway(policy: DropPolicyName) -> Gateway<u64, ()> {
+fn gateway(policy: DropPolicy) -> Gateway<u64, ()> {
     let mut pipeline = noop_pipeline(SLO * 3, &[&[0]], &[]);
     pipeline.policy.drop = policy;
     let module = &mut pipeline.modules[1];
@@ -152,7 +153,7 @@ fn workers_of(sent: &[Sent], camera: u64, from: Duration) -> BTreeSet<u32> {
 
 #[test]
 fn a_stream_stays_at_its_worker_in_batches_of_its_size() {
-    for policy in DropPolicyName::ALL {
+    for policy in drops::ALL {
         let mut gateway = gateway(policy);
         // Each worker bears 25 requests a second of the large variant alone, and 33 in batches of 2.
         let sent = run(&mut gateway, 2, 6, None);
@@ -166,7 +167,7 @@ fn a_stream_stays_at_its_worker_in_batches_of_its_size() {
 
 #[test]
 fn the_streams_of_a_worker_that_dies_go_on_at_another() {
-    let mut gateway = gateway(DropPolicyName::Spillgate);
+    let mut gateway = gateway(DropPolicy::SPILLGATE);
     let sent = run(&mut gateway, 2, 6, Some((30, 1)));
     for camera in 0..2 {
         assert_eq!(workers_of(&sent, camera, MS * 3_000), BTreeSet::from([2]));
@@ -177,7 +178,7 @@ fn the_streams_of_a_worker_that_dies_go_on_at_another() {
 
 #[test]
 fn streams_without_a_place_are_served_from_what_is_left() {
-    let mut gateway = gateway(DropPolicyName::Spillgate);
+    let mut gateway = gateway(DropPolicy::SPILLGATE);
     // 400 requests a second are more than both workers bear of the small variant: 266.
     let sent = run(&mut gateway, 40, 6, None);
     let last: Vec<&Sent> = sent

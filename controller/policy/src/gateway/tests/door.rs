@@ -5,7 +5,7 @@ use spillgate_pipeline::message::DoorPlan;
 use super::*;
 
 /// Two modules with a worker each, and a door that needs 30 ms there, 20 ms behind it and a tenth of the time that is left.
-fn behind_a_door(drop: DropPolicyName) -> Home {
+fn behind_a_door(drop: DropPolicy) -> Home {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
     pipeline.policy.drop = drop;
     let mut home = home_of(pipeline, 1);
@@ -37,8 +37,8 @@ fn the_door_drops_no_request_for_those_of_a_lower_class() {
     let dropped =
         |ids: &[u64]| -> Vec<(u64, &str)> { ids.iter().map(|id| (*id, "dropped")).collect() };
     for (drop, expected) in [
-        (DropPolicyName::Spillgate, dropped(&[3, 6])),
-        (DropPolicyName::Deadline, dropped(&[3, 4, 5, 6])),
+        (DropPolicy::SPILLGATE, dropped(&[3, 6])),
+        (DropPolicy::DEADLINE, dropped(&[3, 4, 5, 6])),
     ] {
         let mut home = behind_a_door(drop);
         // A request must begin within 40 ms, so that two may wait.
@@ -54,7 +54,7 @@ fn the_door_drops_no_request_for_those_of_a_lower_class() {
 fn the_margin_of_the_door_is_a_part_of_the_time_that_is_left() {
     // The worker is idle, so 50 ms are needed, and a tenth of what is left.
     for (used_ms, expected) in [(0, vec![]), (44, vec![]), (45, vec![(7, "dropped")])] {
-        let mut home = behind_a_door(DropPolicyName::Spillgate);
+        let mut home = behind_a_door(DropPolicy::SPILLGATE);
         home.at(used_ms);
         home.submit_sent(7, Party::ONLY, Timestamp::ZERO);
         assert_eq!(home.ended, expected, "{used_ms} ms were used");

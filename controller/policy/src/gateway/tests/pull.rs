@@ -6,7 +6,7 @@ use super::*;
 /// One module with two workers, 1 and 11, that ask for requests.
 fn pulled() -> Home {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
     home_of(pipeline, 2)
 }

@@ -102,7 +102,7 @@ fn a_request_that_strayed_gives_its_place_back_when_nobody_began_it() {
 #[test]
 fn the_ask_of_a_suspected_worker_stands_until_it_is_trusted() {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
     let mut home = home_of(pipeline, 2);
     home.asks(1, None);
@@ -119,7 +119,7 @@ fn the_ask_of_a_suspected_worker_stands_until_it_is_trusted() {
 #[test]
 fn a_worker_on_trial_gets_one_request() {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     let mut home = home_of(pipeline.clone(), 2);
     on_trial(&mut home, 1);
     for id in 7..10 {
@@ -141,7 +141,7 @@ fn a_worker_on_trial_gets_one_request() {
 #[test]
 fn a_worker_on_trial_on_a_busy_device_gets_one_request() {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
     let mut home = home_of(pipeline, 2);
     on_trial(&mut home, 1);

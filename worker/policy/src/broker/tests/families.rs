@@ -5,6 +5,7 @@ use spillgate_pipeline::distribution::WINDOW_DEFAULT;
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::drops;
 
 use super::*;
 
@@ -12,7 +13,7 @@ const MS: u64 = 1_000_000;
 
 /// A broker whose batches take 10 ms a member.
 fn broker(
-    policy: DropPolicyName,
+    policy: DropPolicy,
     schedule: Option<ScheduleName>,
     batch: u32,
     is_family: bool,
@@ -69,11 +70,11 @@ fn steps(members: u16) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..100)
 }
 
-fn ways() -> impl Strategy<Value = (DropPolicyName, Option<ScheduleName>, u32)> {
+fn ways() -> impl Strategy<Value = (DropPolicy, Option<ScheduleName>, u32)> {
     let schedules = ScheduleName::ALL.map(Some).into_iter().chain([None, None]);
     let schedules: Vec<Option<ScheduleName>> = schedules.collect();
     (
-        prop::sample::select(DropPolicyName::ALL.to_vec()),
+        prop::sample::select(drops::ALL.to_vec()),
         prop::sample::select(schedules),
         1u32..5,
     )
@@ -155,11 +156,11 @@ proptest! {
     #[test]
     fn a_batch_ahead_is_of_the_first_requests_member(
         policy in prop::sample::select(vec![
-            DropPolicyName::PardHbf,
-            DropPolicyName::PardLbf,
-            DropPolicyName::PardFcfs,
-            DropPolicyName::NexusSplit,
-            DropPolicyName::None,
+            drops::PARD_HBF,
+            drops::PARD_LBF,
+            drops::PARD_FCFS,
+            DropPolicy::NEXUS_SPLIT,
+            DropPolicy::NONE,
         ]),
         requests in prop::collection::vec((1u64..120, 0u16..3), 1..40),
         batch in 1u32..5,
@@ -174,18 +175,18 @@ proptest! {
         }
         let now = requests.len() as u64;
         let ends = now + busy_for + 10 * u64::from(batch);
-        let is_kept = |deadline: u64| policy == DropPolicyName::None || ends <= deadline;
+        let is_kept = |deadline: u64| policy == DropPolicy::NONE || ends <= deadline;
         let (mut expected, mut dropped) = (Vec::new(), Vec::new());
         let mut lead: Option<u16> = None;
         while expected.len() < batch as usize {
             list.sort_unstable_by_key(|l| match policy {
-                DropPolicyName::PardHbf => (u64::MAX - l.0, u64::MAX - l.1),
-                DropPolicyName::PardLbf => (l.0, l.1),
+                drops::PARD_HBF => (u64::MAX - l.0, u64::MAX - l.1),
+                drops::PARD_LBF => (l.0, l.1),
                 _ => (l.1, 0),
             });
             let is_of = |l: &&(u64, u64, u16)| lead.is_none_or(|lead| l.2 == lead);
             let Some(&(deadline, id, member)) = list.iter().find(is_of) else { break };
-            if policy == DropPolicyName::NexusSplit {
+            if policy == DropPolicy::NEXUS_SPLIT {
                 // The first run of this member's requests of which all are in time; all before it are dropped.
                 let own: Vec<_> = list.iter().filter(|l| l.2 == member).copied().collect();
                 let from = (0..own.len())
@@ -218,7 +219,7 @@ proptest! {
         requests in prop::collection::vec((1u64..400, 0u16..4), 1..30),
         batch in 1u32..6,
     ) {
-        let mut broker = broker(DropPolicyName::Spillgate, None, batch, true);
+        let mut broker = broker(DropPolicy::SPILLGATE, None, batch, true);
         let mut out = Vec::new();
         for (id, (slack, member)) in (0u64..).zip(&requests) {
             broker.arrive(at(0), of_member(id, *slack, *member), id, &mut out);
@@ -277,7 +278,7 @@ fn batch_ids_at(broker: &mut Broker<u64>, out: &mut Vec<Rejected<u64>>) -> Vec<u
 #[test]
 fn requests_of_other_members_are_served_while_a_scheduler_waits() {
     for schedule in ScheduleName::ALL {
-        let mut broker = broker(DropPolicyName::Spillgate, Some(schedule), 4, true);
+        let mut broker = broker(DropPolicy::SPILLGATE, Some(schedule), 4, true);
         let mut out = Vec::new();
         for id in 0..12 {
             broker.arrive(at(0), of_member(id, 900, (id % 3) as u16), id, &mut out);

@@ -2,6 +2,7 @@
 
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::VariantId;
+use spillgate_recipes::drops;
 
 use super::*;
 
@@ -10,7 +11,7 @@ const MS: u64 = 1_000_000;
 const ALONE_MS: [u64; 3] = [5, 10, 40];
 
 /// A broker of three variants, whose batches take that time a member.
-fn broker(policy: DropPolicyName, batch: u32) -> Broker<u64> {
+fn broker(policy: DropPolicy, batch: u32) -> Broker<u64> {
     let times = |alone: u64| {
         let sizes = 1..=u64::from(batch);
         sizes.map(|n| Duration::from_millis(alone * n)).collect()
@@ -36,8 +37,8 @@ fn of_variant(id: u64, deadline_ms: u64, variant: u16) -> Request {
     }
 }
 
-fn policies() -> impl Strategy<Value = DropPolicyName> {
-    prop::sample::select(DropPolicyName::ALL.to_vec())
+fn policies() -> impl Strategy<Value = DropPolicy> {
+    prop::sample::select(drops::ALL.to_vec())
 }
 
 proptest! {
@@ -86,11 +87,7 @@ proptest! {
 
 #[test]
 fn a_request_is_given_up_by_the_time_of_its_own_variant() {
-    for policy in [
-        DropPolicyName::Spillgate,
-        DropPolicyName::SpillgateHbf,
-        DropPolicyName::PardLbf,
-    ] {
+    for policy in [DropPolicy::SPILLGATE, drops::SPILLGATE_HBF, drops::PARD_LBF] {
         let mut broker = broker(policy, 1);
         let mut out = Vec::new();
         // 20 ms are enough for the second variant, and not for the third.
@@ -113,7 +110,7 @@ fn a_request_is_given_up_by_the_time_of_its_own_variant() {
 /// One factor over the profile is learnt from batches of all variants.
 #[test]
 fn the_pace_of_one_variant_holds_for_all() {
-    let mut broker = broker(DropPolicyName::Spillgate, 2);
+    let mut broker = broker(DropPolicy::SPILLGATE, 2);
     let ms = Duration::from_millis;
     for i in 0..40 {
         let expected = (broker.execution(VariantId(0), 2), Lengths::default());
@@ -127,7 +124,7 @@ fn the_pace_of_one_variant_holds_for_all() {
 /// Of a stream that is bound to the worker: batches are as large as its scheduler says, for those that come after, too.
 #[test]
 fn bound_streams_say_how_large_batches_are() {
-    for policy in DropPolicyName::ALL {
+    for policy in drops::ALL {
         let mut broker = broker(policy, 4);
         let mut out = Vec::new();
         let mut sizes = Vec::new();

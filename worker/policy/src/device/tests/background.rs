@@ -1,9 +1,10 @@
 //! Requests without an SLO: they run in idle time, whatever the policy.
 
 use super::*;
+use spillgate_recipes::drops;
 
 /// A worker whose batches of `n` take `n` ms, and where a batch of requests without an SLO may take 2 ms.
-fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> {
+fn device(policy: DropPolicy, schedule: Option<ScheduleName>) -> Device<()> {
     let execution: Vec<Duration> = (1..=4).map(Duration::from_millis).collect();
     let mut pipeline = noop_pipeline(Duration::from_secs(1), &[&[0]], &[]);
     pipeline.modules[1].batch.max = 4;
@@ -68,14 +69,14 @@ const LONG: u64 = 600_000_000_000;
 #[test]
 fn they_run_when_nothing_else_waits_in_batches_that_are_short() {
     for (policy, schedule) in [
-        (DropPolicyName::Spillgate, None),
-        (DropPolicyName::SpillgateHbf, None),
-        (DropPolicyName::Pard, None),
-        (DropPolicyName::PardHbf, None),
-        (DropPolicyName::Nexus, None),
-        (DropPolicyName::None, None),
-        (DropPolicyName::Spillgate, Some(ScheduleName::Edf)),
-        (DropPolicyName::Spillgate, Some(ScheduleName::Goodput)),
+        (DropPolicy::SPILLGATE, None),
+        (drops::SPILLGATE_HBF, None),
+        (DropPolicy::PARD, None),
+        (drops::PARD_HBF, None),
+        (DropPolicy::NEXUS, None),
+        (DropPolicy::NONE, None),
+        (DropPolicy::SPILLGATE, Some(ScheduleName::Edf)),
+        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput)),
     ] {
         let mut device = device(policy, schedule);
         let first = arrive_background(&mut device, 0, &[1, 2, 3, 4, 5], LONG);
@@ -103,7 +104,7 @@ fn they_run_when_nothing_else_waits_in_batches_that_are_short() {
 
 #[test]
 fn nothing_of_them_is_bound_behind_a_running_batch() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     arrive(&mut device, 0, &[(1, 1, ms(50))]);
     let out = arrive_background(&mut device, ms(1) - 50_000, &[2], LONG);
     assert_eq!(executed(&out), []);
@@ -116,7 +117,7 @@ fn nothing_of_them_is_bound_behind_a_running_batch() {
 
 #[test]
 fn they_have_places_of_their_own() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     arrive(&mut device, 0, &[(1, 1, ms(50))]);
     let out = arrive_background(&mut device, 0, &[11, 12, 13, 14, 15, 16], LONG);
     assert_eq!(dropped(&out), [(16, DropReason::QueueFull)]);
@@ -133,7 +134,7 @@ fn they_have_places_of_their_own() {
 
 #[test]
 fn they_are_given_up_when_their_time_is_over_and_can_be_cancelled() {
-    let mut device = device(DropPolicyName::None, None);
+    let mut device = device(DropPolicy::NONE, None);
     arrive(&mut device, 0, &[(1, 1, ms(50))]);
     arrive_background(&mut device, 0, &[2], ms(1) / 2);
     arrive_background(&mut device, 0, &[3, 4, 5], LONG);
@@ -159,7 +160,7 @@ fn they_are_given_up_when_their_time_is_over_and_can_be_cancelled() {
 /// A gateway would otherwise take the worker for emptier than it is.
 #[test]
 fn gateways_hear_until_when_the_device_is_busy_and_count_none_of_them() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     let out = arrive_background(&mut device, 0, &[1, 2], LONG);
     let started = out.iter().find_map(|c| match c {
         DeviceCommand::Tell {
@@ -173,7 +174,7 @@ fn gateways_hear_until_when_the_device_is_busy_and_count_none_of_them() {
 
 #[test]
 fn a_lost_gateway_takes_its_own_along() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     arrive(&mut device, 0, &[(1, 1, ms(50))]);
     arrive_background(&mut device, 0, &[2, 3], LONG);
     device.on_event(at(1), DeviceEvent::Lost(GatewayId(0)), &mut Vec::new());

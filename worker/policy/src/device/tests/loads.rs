@@ -17,11 +17,11 @@ enum Does {
 }
 
 /// Two workers with weights of their own, of which the second is away. A batch takes 10, and reading weights 20.
-fn scaled(policy: DropPolicyName, batch: u32) -> Device<()> {
+fn scaled(policy: DropPolicy, batch: u32) -> Device<()> {
     scaled_with(policy, batch, [vec![WeightsId(1)], vec![WeightsId(2)]])
 }
 
-fn scaled_with(policy: DropPolicyName, batch: u32, weights: [Vec<WeightsId>; 2]) -> Device<()> {
+fn scaled_with(policy: DropPolicy, batch: u32, weights: [Vec<WeightsId>; 2]) -> Device<()> {
     let size = WeightsSize {
         pages: 1,
         load: Duration::from_nanos(20),
@@ -85,7 +85,7 @@ fn read_ended(device: &mut Device<()>, now: u64, is_there: bool) -> Vec<Does> {
 
 #[test]
 fn a_worker_is_loaded_beside_the_batches() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     assert_eq!(load(&mut device, 2, 2), [Does::Read(2)]);
     assert_eq!(load(&mut device, 3, 2), [], "it is asked for already");
@@ -106,7 +106,7 @@ fn a_device_whose_workers_need_nothing_loads_them_at_once() {
 #[test]
 fn a_worker_needs_all_of_its_variants_one_after_the_other() {
     let own = vec![WeightsId(2), WeightsId(3)];
-    let mut device = scaled_with(DropPolicyName::None, 1, [vec![WeightsId(1)], own]);
+    let mut device = scaled_with(DropPolicy::NONE, 1, [vec![WeightsId(1)], own]);
     assert_eq!(load(&mut device, 0, 2), [Does::Read(2)]);
     assert_eq!(read_ended(&mut device, 20, true), [Does::Read(3)]);
     let loaded = read_ended(&mut device, 40, true);
@@ -116,7 +116,7 @@ fn a_worker_needs_all_of_its_variants_one_after_the_other() {
 
 #[test]
 fn a_worker_whose_load_failed_may_be_loaded_again() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     assert_eq!(load(&mut device, 0, 2), [Does::Read(2)]);
     let failed = read_ended(&mut device, 5, false);
     assert_eq!(failed, [Does::Loaded(2, false)]);
@@ -126,7 +126,7 @@ fn a_worker_whose_load_failed_may_be_loaded_again() {
 
 #[test]
 fn an_unload_waits_for_what_is_bound_and_what_waits() {
-    let mut device = scaled(DropPolicyName::Spillgate, 1);
+    let mut device = scaled(DropPolicy::SPILLGATE, 1);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 100)]);
     assert_eq!(
@@ -142,7 +142,7 @@ fn an_unload_waits_for_what_is_bound_and_what_waits() {
 
 #[test]
 fn an_unload_waits_until_what_waits_is_dropped() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     load(&mut device, 0, 2);
     assert_eq!(read_ended(&mut device, 0, true), [Does::Loaded(2, true)]);
     arrive(&mut device, 0, &[(1, 1, 100)]);
@@ -154,7 +154,7 @@ fn an_unload_waits_until_what_waits_is_dropped() {
 
 #[test]
 fn what_is_asked_for_last_counts() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     assert_eq!(unload(&mut device, 1, 1), []);
     assert_eq!(load(&mut device, 1, 1), [Does::Loaded(1, true)]);
@@ -167,7 +167,7 @@ fn what_is_asked_for_last_counts() {
 /// A request that was on its way when its worker went is served all the same, and what was read for it is given back.
 #[test]
 fn a_request_that_comes_when_its_worker_is_gone_is_served() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     assert_eq!(
         done(arrive(&mut device, 0, &[(2, 1, 100)])),
         [Does::Read(2)]
@@ -179,7 +179,7 @@ fn a_request_that_comes_when_its_worker_is_gone_is_served() {
 #[test]
 fn weights_that_another_worker_uses_stay() {
     let shared = || vec![WeightsId(1)];
-    let mut device = scaled_with(DropPolicyName::None, 1, [shared(), shared()]);
+    let mut device = scaled_with(DropPolicy::NONE, 1, [shared(), shared()]);
     assert_eq!(load(&mut device, 0, 2), [Does::Loaded(2, true)]);
     assert_eq!(unload(&mut device, 1, 2), []);
     assert_eq!(unload(&mut device, 2, 1), [Does::Forget(vec![1])]);
@@ -187,7 +187,7 @@ fn weights_that_another_worker_uses_stay() {
 
 #[test]
 fn a_closed_device_loads_and_unloads_no_more() {
-    let mut device = scaled(DropPolicyName::None, 1);
+    let mut device = scaled(DropPolicy::NONE, 1);
     arrive(&mut device, 0, &[(1, 1, 100)]);
     assert_eq!(unload(&mut device, 1, 1), []);
     drive(&mut device, 2, DeviceEvent::Close(DropReason::Draining));

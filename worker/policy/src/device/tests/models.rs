@@ -9,7 +9,7 @@ use crate::weights::store::{FAILED_FOR, WeightStoreConfig, WeightsSize, WorkerWe
 const LOAD: u64 = 20;
 
 /// A worker whose family has three members of a page each, on a device with two pages. Member 0 is there. A batch takes 10.
-fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> {
+fn device(policy: DropPolicy, schedule: Option<ScheduleName>) -> Device<()> {
     let mut pipeline = noop_pipeline(Duration::from_nanos(1000), &[&[0]], &[]);
     pipeline.policy.drop = policy;
     let module = &mut pipeline.modules[1];
@@ -109,7 +109,7 @@ fn read_ended(device: &mut Device<()>, now: u64, is_there: bool) -> Vec<Does> {
 #[test]
 fn weights_are_read_beside_batches_and_their_requests_run_then() {
     for schedule in [None, Some(ScheduleName::Goodput)] {
-        let mut device = device(DropPolicyName::Spillgate, schedule);
+        let mut device = device(DropPolicy::SPILLGATE, schedule);
         let reads = [Does::Holds(1, true), Does::Read(1, vec![])];
         assert_eq!(ask(&mut device, 0, 1, 1, 1000), reads);
         assert_eq!(ask(&mut device, 1, 2, 0, 1000), [Does::Run(vec![2])]);
@@ -125,7 +125,7 @@ fn weights_are_read_beside_batches_and_their_requests_run_then() {
 
 #[test]
 fn requests_of_weights_that_gave_way_wait_for_them_again() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     ask(&mut device, 0, 1, 1, 1000);
     read_ended(&mut device, 20, true);
     end_of(&mut device, 30, 0);
@@ -149,9 +149,9 @@ fn requests_of_weights_that_gave_way_wait_for_them_again() {
 #[test]
 fn a_request_that_its_load_makes_late_is_dropped_at_once() {
     for (policy, is_dropped) in [
-        (DropPolicyName::Spillgate, true),
-        (DropPolicyName::Pard, true),
-        (DropPolicyName::None, false),
+        (DropPolicy::SPILLGATE, true),
+        (DropPolicy::PARD, true),
+        (DropPolicy::NONE, false),
     ] {
         let mut device = device(policy, None);
         // A load of 20 and a batch of 10.
@@ -168,7 +168,7 @@ fn a_request_that_its_load_makes_late_is_dropped_at_once() {
 
 #[test]
 fn a_request_is_dropped_once_the_link_is_taken_by_others_for_too_long() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     ask(&mut device, 0, 1, 1, 1000);
     // It could run at 40, after both loads, and so be in time.
     assert_eq!(ask(&mut device, 0, 2, 2, 50), []);
@@ -183,7 +183,7 @@ fn a_request_is_dropped_once_the_link_is_taken_by_others_for_too_long() {
 
 #[test]
 fn one_of_several_requests_that_their_load_makes_late_is_tried() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     let mut n_dropped = 0;
     for id in 0..16 {
         let out = ask(&mut device, 0, id, 1, 25);
@@ -197,7 +197,7 @@ fn one_of_several_requests_that_their_load_makes_late_is_tried() {
 
 #[test]
 fn requests_of_weights_that_cannot_be_read_run_to_hear_why() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     ask(&mut device, 0, 1, 1, 1000);
     let heard = read_ended(&mut device, 5, false);
     assert_eq!(heard, [Does::Holds(1, false), Does::Run(vec![1])]);
@@ -211,7 +211,7 @@ fn requests_of_weights_that_cannot_be_read_run_to_hear_why() {
 
 #[test]
 fn requests_without_an_slo_read_weights_into_memory_that_nobody_uses_and_hold_up_nobody() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     // Others ask for 0, more than once in ten seconds.
     ask(&mut device, 0, 10, 0, 1000);
     end_of(&mut device, 0, 0);
@@ -248,7 +248,7 @@ fn requests_without_an_slo_read_weights_into_memory_that_nobody_uses_and_hold_up
 
 #[test]
 fn nothing_is_lost_when_a_device_closes_or_a_request_ends_elsewhere() {
-    let mut device = device(DropPolicyName::Spillgate, None);
+    let mut device = device(DropPolicy::SPILLGATE, None);
     for id in 1..=3 {
         ask(&mut device, 0, id, 1, 1000);
     }

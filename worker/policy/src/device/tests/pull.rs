@@ -46,7 +46,7 @@ fn asking(homes: u16) -> Asking {
         capacity: 16,
         batch: 4,
         execution: vec![RUN; 4].into(),
-        recipe: DropPolicyName::Spillgate.recipe(),
+        recipe: DropPolicy::SPILLGATE.recipe(),
         pulls: true,
         is_family: false,
         is_adapted: false,

@@ -1,7 +1,7 @@
 //! `spillgate-ahead`: `spillgate`, but it binds a batch ahead, in PARD's order.
 
-use super::spillgate;
-use crate::policy::recipe::{Bind, Order, Recipe, Transition};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Bind, Order, Recipe, Transition};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "spillgate-ahead",
@@ -9,5 +9,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     order: Order::Guided(Transition::Delayed),
     bind: Bind::Ahead,
     ranks: false,
-    ..spillgate::RECIPE
+    ..*DropPolicy::SPILLGATE.recipe()
 };

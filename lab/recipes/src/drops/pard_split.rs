@@ -1,11 +1,11 @@
 //! `pard-split`: a static, cumulative split of the SLO over the modules (PARD §5.3).
 
-use super::pard;
-use crate::policy::recipe::{Recipe, Reserve};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Recipe, Reserve};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-split",
     summary: "PARD with a static split of the SLO",
     reserve: Reserve::Split,
-    ..pard::RECIPE
+    ..*DropPolicy::PARD.recipe()
 };

@@ -1,11 +1,11 @@
 //! `pard-fcfs`: `pard` in order of arrival (PARD §5.3).
 
-use super::pard;
-use crate::policy::recipe::{Order, Recipe};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Order, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-fcfs",
     summary: "PARD with requests served in order of arrival",
     order: Order::Arrival,
-    ..pard::RECIPE
+    ..*DropPolicy::PARD.recipe()
 };

@@ -1,11 +1,11 @@
 //! `pard-upper`: batch waits downstream count in full (PARD §5.3).
 
-use super::pard;
-use crate::policy::recipe::{Recipe, Reserve};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Recipe, Reserve};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-upper",
     summary: "PARD with batch waits downstream counted in full",
     reserve: Reserve::UpperEstimate,
-    ..pard::RECIPE
+    ..*DropPolicy::PARD.recipe()
 };

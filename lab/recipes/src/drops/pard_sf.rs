@@ -1,11 +1,11 @@
 //! `pard-sf`: reserves the executions downstream, without waits and queueing (PARD §5.3).
 
-use super::pard;
-use crate::policy::recipe::{Recipe, Reserve};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Recipe, Reserve};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-sf",
     summary: "PARD with only executions reserved downstream",
     reserve: Reserve::Execution,
-    ..pard::RECIPE
+    ..*DropPolicy::PARD.recipe()
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::pard_back;
-use crate::policy::recipe::{OverloadControl, Recipe};
+use spillgate_pipeline::policy::recipe::{OverloadControl, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-oc",

@@ -1,11 +1,11 @@
 //! `pard-lower`: batch waits downstream count as zero (PARD §5.3).
 
-use super::pard;
-use crate::policy::recipe::{Recipe, Reserve};
+use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::policy::recipe::{Recipe, Reserve};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "pard-lower",
     summary: "PARD with batch waits downstream counted as zero",
     reserve: Reserve::LowerEstimate,
-    ..pard::RECIPE
+    ..*DropPolicy::PARD.recipe()
 };
