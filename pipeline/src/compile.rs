@@ -30,7 +30,7 @@ use crate::pipeline::{
 use crate::policy::PolicyConfig;
 use crate::problem::Problem;
 use crate::profile::ProfileSet;
-use crate::schedule::{SCHEDULED_BATCH_MAX, ScheduleName};
+use crate::schedule::{SCHEDULED_BATCH_MAX, SchedulePolicy};
 use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
 use crate::variables::Variables;
 
@@ -272,7 +272,7 @@ fn assemble(
             line: module.place.line,
         });
     }
-    let schedules: Vec<Option<ScheduleName>> =
+    let schedules: Vec<Option<SchedulePolicy>> =
         modules[1..].iter().map(|m: &Module| m.schedule).collect();
     let outputs = wiring
         .outputs
@@ -306,7 +306,7 @@ fn schedule(
     module: &ModuleSpec<'_>,
     ty: &ModuleType,
     wires: &Wires,
-) -> Option<ScheduleName> {
+) -> Option<SchedulePolicy> {
     let default = || default_schedule(spec, ty, wires);
     module.schedule.or_else(default)
 }
@@ -336,7 +336,7 @@ fn check_schedules(
 }
 
 /// The scheduler of a module that names none: that of the drop policy, where the execution time depends on the input.
-fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<ScheduleName> {
+fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<SchedulePolicy> {
     let varies = match &ty.time {
         ExecutionTime::Fixed => false,
         ExecutionTime::Varies => true,

@@ -15,7 +15,7 @@ use crate::id::{MemberId, ModuleId, VariantId};
 use crate::placement::{Decider, ServedBy};
 use crate::policy::recipe::Bind;
 use crate::policy::{Adapt, AdaptName, DispatchPolicyName, PolicyConfig};
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 
 /// A checked pipeline.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub struct Module {
     pub batch: BatchLimits,
     /// The scheduler that forms its batches, where its execution time depends on the input; `None`: the broker, as
     /// planned.
-    pub schedule: Option<ScheduleName>,
+    pub schedule: Option<SchedulePolicy>,
     /// Which of the measured execution times count.
     pub window: Window,
     /// How many workers.
@@ -402,7 +402,7 @@ impl Pipeline {
     /// their own gateway read, so requests are pushed to them; so are those of workers that bind a batch ahead.
     pub fn is_pulled(&self, module: ModuleId) -> bool {
         let schedule = self.modules[module.idx()].schedule;
-        let is_scheduled = schedule.is_some_and(|s| s != ScheduleName::Static);
+        let is_scheduled = schedule.is_some_and(|s| s != SchedulePolicy::STATIC);
         let binds_late = is_scheduled || self.policy.recipe().bind == Bind::Late;
         let pulls = self.dispatch_to(module) == DispatchPolicyName::Pull;
         // A stream that is bound to a worker is sent there.

@@ -1,57 +1,83 @@
-//! How models share devices: placements by name, and the memory that devices have for weights. What a placement does is its recipe
-//! (`worker/policy/src/weights/placement/recipe/`).
+//! How models share devices: placements, and the memory that devices have for weights. A placement is a recipe. Each that files name has a
+//! file of its own below `placement/`; to add one: its file, a line below, and a line in docs/devices.md. Whoever wants another recipe
+//! hands it in, as the laboratory does (`lab/recipes`).
 
-/// Placements by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PlacementName {
-    /// `spillgate`, ours.
-    #[default]
-    Spillgate,
-    /// `clockwork`, as published.
-    Clockwork,
-    /// `clockwork-fixed`: the faults of the text repaired.
-    ClockworkFixed,
-    /// `lru`: models are loaded on demand.
-    Lru,
-}
+mod clockwork;
+mod lru;
+pub mod recipe;
+mod spillgate;
 
-impl PlacementName {
-    /// All, ours first.
-    pub const ALL: [PlacementName; 4] = [
-        PlacementName::Spillgate,
-        PlacementName::Clockwork,
-        PlacementName::ClockworkFixed,
-        PlacementName::Lru,
+use std::fmt;
+
+use recipe::Recipe;
+
+/// A placement: the handle of its recipe.
+#[derive(Clone, Copy, PartialEq)]
+pub struct PlacementPolicy(&'static Recipe);
+
+impl PlacementPolicy {
+    /// Ours.
+    pub const SPILLGATE: PlacementPolicy = PlacementPolicy::new(&spillgate::RECIPE);
+    /// Clockwork as published.
+    pub const CLOCKWORK: PlacementPolicy = PlacementPolicy::new(&clockwork::RECIPE);
+    /// Models are loaded on demand.
+    pub const LRU: PlacementPolicy = PlacementPolicy::new(&lru::RECIPE);
+
+    /// Those that files and the command line name, ours first.
+    pub const OFFERED: [PlacementPolicy; 3] = [
+        PlacementPolicy::SPILLGATE,
+        PlacementPolicy::CLOCKWORK,
+        PlacementPolicy::LRU,
     ];
 
-    /// Its name on the command line, in files and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlacementName::Spillgate => "spillgate",
-            PlacementName::Clockwork => "clockwork",
-            PlacementName::ClockworkFixed => "clockwork-fixed",
-            PlacementName::Lru => "lru",
-        }
+    /// Names of the laboratory's placements, for those who write one.
+    pub const LABORATORY: [&str; 1] = ["clockwork-fixed"];
+
+    /// The placement of that recipe.
+    pub const fn new(recipe: &'static Recipe) -> Self {
+        PlacementPolicy(recipe)
     }
 
-    /// The placement of that name.
+    /// How it decides.
+    pub const fn recipe(self) -> &'static Recipe {
+        self.0
+    }
+
+    /// Its name on the command line, in files and in reports.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The one of that name among those that are offered.
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+        Self::OFFERED.into_iter().find(|p| p.name() == name)
+    }
+}
+
+impl Default for PlacementPolicy {
+    fn default() -> Self {
+        PlacementPolicy::SPILLGATE
+    }
+}
+
+impl fmt::Debug for PlacementPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
 /// What decides about the models of devices with memory for some of them, as `placement:` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decider {
     /// A placement decides about models and batches.
-    Placement(PlacementName),
+    Placement(PlacementPolicy),
     /// `brokers`: each device forms batches by the drop policy and the batch schedulers of the pipeline, and reads the model of the next batch.
     /// The models that are asked for least give way.
     Brokers,
 }
 
 /// What serves a pipeline, as far as the policies in force depend on that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServedBy {
     /// Decides about models; `None`: devices keep all that they have read.
     pub decider: Option<Decider>,
@@ -71,22 +97,18 @@ impl ServedBy {
 
 impl Default for Decider {
     fn default() -> Self {
-        Decider::Placement(PlacementName::default())
+        Decider::Placement(PlacementPolicy::default())
     }
 }
 
 impl Decider {
-    /// All, ours first.
-    pub const ALL: [Decider; 5] = {
-        let [first, second, third, fourth] = PlacementName::ALL;
-        [
-            Decider::Placement(first),
-            Decider::Brokers,
-            Decider::Placement(second),
-            Decider::Placement(third),
-            Decider::Placement(fourth),
-        ]
-    };
+    /// Those that files and the command line name, ours first.
+    pub const OFFERED: [Decider; 4] = [
+        Decider::Placement(PlacementPolicy::SPILLGATE),
+        Decider::Brokers,
+        Decider::Placement(PlacementPolicy::CLOCKWORK),
+        Decider::Placement(PlacementPolicy::LRU),
+    ];
 
     /// Its name on the command line, in files and in reports.
     pub fn name(self) -> &'static str {
@@ -96,13 +118,13 @@ impl Decider {
         }
     }
 
-    /// The one of that name.
+    /// The one of that name among those that are offered.
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+        Self::OFFERED.into_iter().find(|p| p.name() == name)
     }
 
     /// The placement, if it is one.
-    pub fn placement(self) -> Option<PlacementName> {
+    pub fn placement(self) -> Option<PlacementPolicy> {
         match self {
             Decider::Placement(placement) => Some(placement),
             Decider::Brokers => None,
@@ -111,7 +133,7 @@ impl Decider {
 }
 
 /// What decides about the devices of a topology.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharing {
     /// What `placement:` names.
     pub decider: Decider,

@@ -3,7 +3,7 @@
 mod adapt;
 mod age;
 mod drop;
-mod placed;
+pub(crate) mod placed;
 pub mod recipe;
 
 pub use adapt::{Adapt, AdaptName};
@@ -12,10 +12,10 @@ pub use drop::DropPolicy;
 
 use std::time::Duration;
 
-use crate::placement::{Decider, PlacementName};
+use crate::placement::{Decider, PlacementPolicy};
 use crate::problem::Problem;
 use crate::request::Request;
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 use crate::time::Timestamp;
 use recipe::{Bind, Recipe};
 
@@ -62,10 +62,13 @@ impl PolicyConfig {
     /// default stays there (docs/schedulers.md has both).
     pub fn drop_under(
         &self,
-        schedules: impl IntoIterator<Item = Option<ScheduleName>>,
+        schedules: impl IntoIterator<Item = Option<SchedulePolicy>>,
     ) -> DropPolicy {
         let mut schedules = schedules.into_iter();
-        let first_drops = schedules.next().flatten().is_some_and(ScheduleName::drops);
+        let first_drops = schedules
+            .next()
+            .flatten()
+            .is_some_and(SchedulePolicy::drops);
         if first_drops && schedules.next().is_none() && !self.drop_is_named {
             DropPolicy::NONE
         } else {
@@ -83,7 +86,7 @@ impl PolicyConfig {
     }
 
     /// The placement that decides which requests are served, if one does.
-    pub fn placement(&self) -> Option<PlacementName> {
+    pub fn placement(&self) -> Option<PlacementPolicy> {
         self.decider.and_then(Decider::placement)
     }
 
@@ -98,10 +101,8 @@ impl PolicyConfig {
     /// What brokers, State Planners, the entry gate and plans go by. Published placements know their own module alone, and the brokers of
     /// decoders before it drop nothing. Ours counts with the modules after it and has an entry gate, and decoders drop what would be late.
     pub fn recipe(&self) -> &'static Recipe {
-        match self.placement() {
-            Some(PlacementName::Spillgate) => &placed::RECIPE,
-            Some(_) | None => self.drop_in_force().recipe(),
-        }
+        let beside = self.placement().and_then(|p| p.recipe().beside);
+        beside.unwrap_or(self.drop_in_force().recipe())
     }
 
     /// What decides about drops, as people read it: the drop policy, or `placement NAME` where a placement decides.
@@ -122,11 +123,11 @@ impl PolicyConfig {
     pub fn dispatch_of(
         &self,
         n_gateways: usize,
-        schedules: impl IntoIterator<Item = Option<ScheduleName>>,
+        schedules: impl IntoIterator<Item = Option<SchedulePolicy>>,
     ) -> Option<DispatchPolicyName> {
         let is_late = self.recipe().bind == Bind::Late;
         let mut schedules = schedules.into_iter();
-        let is_ours = is_late || schedules.any(|s| s == Some(ScheduleName::Goodput));
+        let is_ours = is_late || schedules.any(|s| s == Some(SchedulePolicy::GOODPUT));
         match self.dispatch {
             None if n_gateways > 1 && is_ours => Some(DispatchPolicyName::Pull),
             named => named,
@@ -179,18 +180,19 @@ pub enum DispatchPolicyName {
 }
 
 impl DispatchPolicyName {
-    /// All, in the order of the documentation.
-    pub const ALL: [DispatchPolicyName; 6] = [
+    /// Those that files and the command line name, in the order of the documentation.
+    pub const OFFERED: [DispatchPolicyName; 5] = [
         DispatchPolicyName::EarliestStart,
         DispatchPolicyName::LeastOutstanding,
-        DispatchPolicyName::LeastOutstandingFree,
         DispatchPolicyName::RoundRobin,
         DispatchPolicyName::Pull,
         DispatchPolicyName::Affinity,
     ];
+    /// Those of the laboratory, for those who write one in a file.
+    pub const LABORATORY: [&str; 1] = [DispatchPolicyName::LeastOutstandingFree.name()];
 
-    /// Its name in YAML.
-    pub fn name(self) -> &'static str {
+    /// Its name in files and reports.
+    pub const fn name(self) -> &'static str {
         match self {
             DispatchPolicyName::RoundRobin => "round-robin",
             DispatchPolicyName::LeastOutstanding => "least-outstanding",
@@ -201,9 +203,9 @@ impl DispatchPolicyName {
         }
     }
 
-    /// The policy of that name.
+    /// The policy of that name among those that are offered.
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+        Self::OFFERED.into_iter().find(|p| p.name() == name)
     }
 }
 
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn names_are_found_again_and_differ() {
-        for policy in DispatchPolicyName::ALL {
+        for policy in DispatchPolicyName::OFFERED {
             assert_eq!(DispatchPolicyName::by_name(policy.name()), Some(policy));
         }
         for plan in PlanName::ALL {
@@ -313,13 +315,11 @@ mod tests {
 
     #[test]
     fn the_names_users_write() {
-        let names = DispatchPolicyName::ALL
+        let names = DispatchPolicyName::OFFERED
             .map(DispatchPolicyName::name)
             .join(" ");
-        expect_test::expect![
-            "earliest-start least-outstanding least-outstanding-free round-robin pull affinity"
-        ]
-        .assert_eq(&names);
+        expect_test::expect!["earliest-start least-outstanding round-robin pull affinity"]
+            .assert_eq(&names);
         let names = PlanName::ALL.map(PlanName::name).join(" ");
         expect_test::expect!["reference spillgate"].assert_eq(&names);
     }
@@ -332,13 +332,16 @@ mod tests {
             let by = ServedBy::one_process(Decider::Placement(name));
             pipeline.served_by(by).policy.gate()
         };
-        let ours = PlacementName::Spillgate;
+        let ours = PlacementPolicy::SPILLGATE;
         assert!(gate(ours, &[&[0], &[1]], None).is_some());
         assert_eq!(gate(ours, &[&[0]], None), None);
         for modules in [&[&[0][..], &[1]][..], &[&[0]]] {
             assert_eq!(gate(ours, modules, Some(0.0)), None);
             assert_eq!(gate(ours, modules, Some(1.2)), Some(1.2));
-            for published in PlacementName::ALL.into_iter().filter(|name| *name != ours) {
+            for published in PlacementPolicy::OFFERED
+                .into_iter()
+                .filter(|name| *name != ours)
+            {
                 assert_eq!(gate(published, modules, None), None);
             }
         }
@@ -347,7 +350,7 @@ mod tests {
     #[test]
     fn under_a_placement_nobody_reads_that_nothing_is_dropped() {
         assert_eq!(POLICY_DEFAULT.dropper(), "spillgate");
-        let placed = POLICY_DEFAULT.decided_by(Decider::Placement(PlacementName::Lru));
+        let placed = POLICY_DEFAULT.decided_by(Decider::Placement(PlacementPolicy::LRU));
         assert_eq!(placed.dropper(), "placement lru");
     }
 
@@ -355,8 +358,8 @@ mod tests {
     fn our_placement_reserves_what_the_state_planner_estimates() {
         let placed = |name| POLICY_DEFAULT.decided_by(Decider::Placement(name));
         let reserve = |name| placed(name).recipe().reserve;
-        assert_eq!(reserve(PlacementName::Spillgate), Reserve::Estimate);
-        assert_eq!(reserve(PlacementName::Clockwork), Reserve::Nothing);
+        assert_eq!(reserve(PlacementPolicy::SPILLGATE), Reserve::Estimate);
+        assert_eq!(reserve(PlacementPolicy::CLOCKWORK), Reserve::Nothing);
     }
 
     #[test]

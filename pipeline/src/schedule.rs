@@ -1,9 +1,11 @@
-//! Batch schedulers by name, and the applications whose requests they tell apart. To add a scheduler: add a line to the
-//! list below, write its file in `worker/policy/src/schedule/`, add a line to the list in `strategy.rs` there, and a
-//! line to docs/schedulers.md.
+//! Batch schedulers, and the applications whose requests they tell apart. A scheduler is a recipe: a name and a way to choose. To add one
+//! that chooses in a new way: a way and a line of the list below, its file in `worker/policy/src/schedule/`, a line of the list in
+//! `strategy.rs` there, and a line in docs/schedulers.md. Whoever wants another recipe hands it in, as the laboratory does
+//! (`lab/recipes`).
 
 use std::fmt;
 
+use crate::predict::EstimatorName;
 use crate::spec::BATCH_MAX;
 
 /// Most applications that are told apart; the rest share the last.
@@ -25,66 +27,114 @@ impl Application {
     }
 }
 
-/// Makes the names and their properties from one list.
+/// How a batch scheduler works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// Its name in YAML.
+    pub name: &'static str,
+    /// Whether it drops requests by its own estimate. Then it is its module's drop policy unless another is named.
+    pub drops: bool,
+    /// How it chooses the next batch.
+    pub choice: Choice,
+}
+
+/// How the next batch is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The batch with the most expected completions in time per expected device time.
+    Goodput,
+    /// By the scores of ORLOJ's Algorithm 1.
+    Score {
+        /// One distribution stands for all applications (ORLOJ §4.3); else each request has its own application's, in a batch of the
+        /// mixture.
+        is_shared: bool,
+    },
+    /// Clockwork's strategies by required start, with that estimate of durations.
+    RequiredStart(EstimatorName),
+    /// The earliest deadlines that fit the expected time of a batch.
+    EarliestDeadline,
+    /// The first run of requests in time, as long as planned; the requests before it are dropped (Nexus).
+    FirstRun,
+    /// In order of arrival, as large as additive increase and multiplicative decrease allow (Clipper).
+    Increasing,
+    /// In order of arrival, up to the planned size.
+    Planned,
+}
+
+/// A batch scheduler: the handle of its recipe.
+#[derive(Clone, Copy, PartialEq)]
+pub struct SchedulePolicy(&'static Recipe);
+
+/// Makes the handles and their order from one list.
 macro_rules! schedulers {
-    ($($(#[$doc:meta])* $name:ident: $text:literal, drops: $drops:literal;)*) => {
-        /// Batch schedulers by name.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum ScheduleName {
-            $($(#[$doc])* $name,)*
-        }
+    ($($(#[$doc:meta])* $handle:ident: $name:literal, drops: $drops:literal, $choice:expr;)*) => {
+        impl SchedulePolicy {
+            $(
+                $(#[$doc])*
+                pub const $handle: SchedulePolicy = SchedulePolicy::new(&Recipe {
+                    name: $name,
+                    drops: $drops,
+                    choice: $choice,
+                });
+            )*
 
-        impl ScheduleName {
-            /// All, ours first.
-            pub const ALL: [ScheduleName; [$(ScheduleName::$name),*].len()] =
-                [$(ScheduleName::$name),*];
-
-            /// Its name in YAML.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(ScheduleName::$name => $text,)*
-                }
-            }
-
-            /// Whether it drops requests by its own estimate. Then it is its module's drop policy unless another is named.
-            pub fn drops(self) -> bool {
-                match self {
-                    $(ScheduleName::$name => $drops,)*
-                }
-            }
+            /// Those that pipeline files and the command line name, ours first.
+            pub const OFFERED: [SchedulePolicy; [$(SchedulePolicy::$handle),*].len()] =
+                [$(SchedulePolicy::$handle),*];
         }
     };
 }
 
 schedulers! {
-    /// Our own: the batch with the most expected completions in time per expected device time.
-    Goodput: "goodput", drops: true;
-    /// ORLOJ's Algorithm 1, each request by its own application's distribution in a batch of the mixture.
-    Orloj: "orloj", drops: true;
-    /// The paper's estimate, one distribution for all applications (ORLOJ §4.3).
-    OrlojShared: "orloj-shared", drops: true;
-    /// Strategies by required start, the largest of the last ten durations as estimate.
-    Clockwork: "clockwork", drops: true;
-    /// The same with the mean of the last ten.
-    ClockworkMean: "clockwork-mean", drops: true;
-    /// The earliest deadlines that fit the expected time of a batch.
-    Edf: "edf", drops: true;
-    /// Batches as planned; drops the requests before the first run of requests in time.
-    Nexus: "nexus", drops: true;
-    /// Batches as large as additive increase and multiplicative decrease allow.
-    Clipper: "clipper", drops: false;
-    /// The waiting requests in order of arrival, up to the planned size.
-    Static: "static", drops: false;
+    /// Our own.
+    GOODPUT: "goodput", drops: true, Choice::Goodput;
+    /// ORLOJ, each request by its own application's distribution.
+    ORLOJ: "orloj", drops: true, Choice::Score { is_shared: false };
+    /// Clockwork, the largest of the last ten durations as estimate.
+    CLOCKWORK: "clockwork", drops: true, Choice::RequiredStart(EstimatorName::LastMax);
+    /// The earliest deadlines.
+    EDF: "edf", drops: true, Choice::EarliestDeadline;
+    /// Batches as planned.
+    STATIC: "static", drops: false, Choice::Planned;
 }
 
-impl ScheduleName {
-    /// The scheduler of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|s| s.name() == name)
+impl SchedulePolicy {
+    /// Names of the laboratory's schedulers, for those who write one in a file.
+    pub const LABORATORY: [&str; 4] = ["orloj-shared", "clockwork-mean", "nexus", "clipper"];
+
+    /// The scheduler of that recipe.
+    pub const fn new(recipe: &'static Recipe) -> Self {
+        SchedulePolicy(recipe)
+    }
+
+    /// Its name in YAML.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Whether it drops requests by its own estimate.
+    pub const fn drops(self) -> bool {
+        self.0.drops
+    }
+
+    /// How it chooses the next batch.
+    pub const fn choice(self) -> Choice {
+        self.0.choice
+    }
+
+    /// The one of that name among those that are offered.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::OFFERED.into_iter().find(|s| s.name() == name)
     }
 }
 
-impl fmt::Display for ScheduleName {
+impl fmt::Display for SchedulePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for SchedulePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -96,9 +146,15 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for name in ScheduleName::ALL {
-            assert_eq!(ScheduleName::parse(&name.to_string()), Some(name));
+        for policy in SchedulePolicy::OFFERED {
+            assert_eq!(SchedulePolicy::by_name(&policy.to_string()), Some(policy));
         }
-        assert_eq!(ScheduleName::parse("orlog"), None);
+        assert_eq!(SchedulePolicy::by_name("orlog"), None);
+    }
+
+    #[test]
+    fn the_names_users_write() {
+        let names = SchedulePolicy::OFFERED.map(SchedulePolicy::name).join(" ");
+        expect_test::expect!["goodput orloj clockwork edf static"].assert_eq(&names);
     }
 }

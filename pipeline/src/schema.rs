@@ -12,7 +12,7 @@ use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
 use crate::pipeline::Damaged;
 use crate::policy::{AdaptName, DispatchPolicyName, DropPolicy, POLICY_DEFAULT, WINDOW_DEFAULT};
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 use crate::spec::{
     BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, FRAME_MIN_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX,
     LIMITS_DEFAULT, MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, QUEUE_DEFAULT, QUEUE_MAX,
@@ -131,7 +131,7 @@ fn policy() -> Value {
                                 for spillgate (pull where several gateways decide, and at the module whose \
                                 variants are chosen), least-outstanding for the others. Only policies \
                                 that bind late can pull.",
-                "enum": DispatchPolicyName::ALL.map(DispatchPolicyName::name),
+                "enum": DispatchPolicyName::OFFERED.map(DispatchPolicyName::name),
             },
             "lambda": {
                 "description": "Quantile of the waits downstream that the estimate counts with. \
@@ -323,12 +323,12 @@ fn module(catalog: &Catalog) -> Value {
                                 goodput where the time of the op depends on what a request brings and the drop policy \
                                 is spillgate, else none.",
                 "anyOf": [
-                    { "enum": ScheduleName::ALL.map(ScheduleName::name) },
+                    { "enum": SchedulePolicy::OFFERED.map(SchedulePolicy::name) },
                     {
                         "type": "object",
                         "additionalProperties": false,
                         "properties": {
-                            "name": { "enum": ScheduleName::ALL.map(ScheduleName::name) },
+                            "name": { "enum": SchedulePolicy::OFFERED.map(SchedulePolicy::name) },
                             "samples": with_default(
                                 integer(
                                     "Execution times of each application that count.",

@@ -299,9 +299,15 @@ fn read_policy(
         }
     }
     if let Some(f) = fields.get("dispatch") {
-        let names = DispatchPolicyName::ALL.map(DispatchPolicyName::name);
-        if let Some(i) = reader::choice(sink, f.node, &f.place, "dispatch policy", &names) {
-            policy.dispatch = Some(DispatchPolicyName::ALL[i]);
+        let names = DispatchPolicyName::OFFERED.map(DispatchPolicyName::name);
+        if let Some(i) = reader::offered(
+            sink,
+            f.node,
+            &f.place,
+            "dispatch policy",
+            (&names, &DispatchPolicyName::LABORATORY),
+        ) {
+            policy.dispatch = Some(DispatchPolicyName::OFFERED[i]);
             if let Some(problem) = policy.contradiction() {
                 sink.error(&f.place, problem);
             }

@@ -39,7 +39,7 @@ pub(crate) const PROCESSES_MAX: usize = 1024;
 const ADDRESS_LEN_MAX: usize = 260;
 
 /// The processes that serve a pipeline, in the order of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
     /// The processes.
     pub processes: Vec<Process>,

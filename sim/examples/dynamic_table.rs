@@ -8,7 +8,7 @@ use std::error::Error;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_recipes::schedulers;
 use spillgate_sim::dynamic::{Finish, Instance, Mode, Shape, Workload, clairvoyant, run};
 
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
         .collect::<Result<_, _>>()?;
     println!("finish rate at SLO = {SLOS:?} x P99, mean; batch size and utilisation at 3 x");
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         line(name.name(), &scenes, |instance| Ok(run(instance, name)?))?;
     }
     line("clairvoyant", &scenes, |instance| Ok(clairvoyant(instance)))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT, Window};
 use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::schedule::{
     Pending, ScheduleError, Scheduler, SchedulerConfig, Scoring,
@@ -181,9 +181,9 @@ impl Tally {
 ///
 /// # Errors
 /// When no scheduler can be built for the instance.
-pub fn run(instance: &Instance, name: ScheduleName) -> Result<Finish, ScheduleError> {
+pub fn run(instance: &Instance, name: SchedulePolicy) -> Result<Finish, ScheduleError> {
     let mut scheduler = Scheduler::new(SchedulerConfig {
-        name,
+        policy: name,
         sizes: instance.sizes.clone(),
         planned: instance.planned(),
         time: instance.time,

@@ -130,7 +130,7 @@ impl World {
             // State Planners read from the pipeline which scheduler a module has.
             let pipeline = Arc::make_mut(&mut config.pipeline);
             for (module, dynamic) in pipeline.modules.iter_mut().zip(&work.modules) {
-                module.schedule = dynamic.as_ref().map(|d| d.schedule.name);
+                module.schedule = dynamic.as_ref().map(|d| d.schedule.policy);
             }
         }
         let pipeline = config.pipeline.clone();

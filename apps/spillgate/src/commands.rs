@@ -5,6 +5,7 @@ pub(crate) mod cores;
 pub(crate) mod graph;
 pub(crate) mod models;
 pub(crate) mod modules;
+pub(crate) mod offered;
 pub(crate) mod placing;
 pub(crate) mod plan;
 pub(crate) mod profile;

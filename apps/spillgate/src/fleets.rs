@@ -21,7 +21,7 @@ use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId, WorkerId};
-use spillgate_pipeline::placement::{Decider, PlacementName};
+use spillgate_pipeline::placement::{Decider, PlacementPolicy};
 use spillgate_pipeline::policy::POLICY_DEFAULT;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
 use spillgate_worker::device::{DeviceConfig, Models, ModelsConfig, WorkerModels, actions};
@@ -31,7 +31,7 @@ use spillgate_worker::weights::{Loader, LoaderFactory};
 use spillgate_worker_policy::actions::Actions;
 use spillgate_worker_policy::weights::fleet::{Fleet, FleetWorker};
 use spillgate_worker_policy::weights::placement::{
-    self, DeviceSpec, Model, Placement, PlacementConfig, recipe_of,
+    self, DeviceSpec, Model, Placement, PlacementConfig,
 };
 
 use crate::cores::Cores;
@@ -97,8 +97,8 @@ impl Placing {
         let mut told = Vec::new();
         let by = self.decider.name();
         let placement = self.decider.placement();
-        if !self.is_fair && placement.is_none_or(|name| !recipe_of(name).is_fair) {
-            let ours = PlacementName::default().name();
+        if !self.is_fair && placement.is_none_or(|name| !name.recipe().is_fair) {
+            let ours = PlacementPolicy::default().name();
             told.push(format!(
                 "--fairness off changes nothing: the placement {by} has no fair shares; {ours} has"
             ));
@@ -350,7 +350,7 @@ impl FleetPlan {
     /// When a device is missing, or a model that is to be there from the start cannot be loaded or fits nowhere.
     pub(crate) fn place(
         mut self,
-        name: PlacementName,
+        name: PlacementPolicy,
         placing: &Placing,
         around: &Around<'_>,
         all: &mut Devices,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{Offered, Portion};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::costs::Costs;
@@ -399,7 +399,7 @@ impl EntryGate {
     /// Whether the module's batch scheduler drops by itself.
     fn drops(&self, module: usize) -> bool {
         let schedule = self.pipeline.modules[module].schedule;
-        schedule.is_some_and(ScheduleName::drops)
+        schedule.is_some_and(SchedulePolicy::drops)
     }
 
     /// Part of the accepted requests that can be in time. Where a batch takes most of the SLO, the others arrive at

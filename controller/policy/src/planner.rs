@@ -27,7 +27,7 @@ use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{BatchReport, BatchShape, Demand, Incarnation};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::{Order, Recipe};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::plan::Planned;
@@ -107,7 +107,8 @@ impl StatePlanner {
         let n_modules = pipeline.modules.len();
         let is_first = pipeline.predecessors(module) == [ModuleId::SOURCE];
         let schedule = pipeline.modules[module.idx()].schedule;
-        let is_dynamic = recipe.learns_pace && schedule.is_some_and(|s| s != ScheduleName::Static);
+        let is_dynamic =
+            recipe.learns_pace && schedule.is_some_and(|s| s != SchedulePolicy::STATIC);
         let n_variants = match pipeline.adapted() == Some(module) {
             true => pipeline.modules[module.idx()].variants.len(),
             false => 0,

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use spillgate_sim::placement::{Figures, Outcome, Scenario, run};
-use spillgate_worker_policy::weights::placement::PlacementName;
+use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 use super::report::{self, Report};
 use super::{Print, command, in_parallel};
 use bound::bound;
 use scenarios::Table;
+use spillgate_recipes::placements;
 
 /// A figure of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,12 +53,12 @@ pub(super) struct ClockworkArgs {
 }
 
 /// The placements of the page, ours last.
-const SHOWN: [(PlacementName, bool, &str); 5] = [
-    (PlacementName::Lru, true, "lru"),
-    (PlacementName::Clockwork, true, "clockwork"),
-    (PlacementName::ClockworkFixed, true, "clockwork-fixed"),
-    (PlacementName::Spillgate, true, "spillgate"),
-    (PlacementName::Spillgate, false, "spillgate, unfair"),
+const SHOWN: [(PlacementPolicy, bool, &str); 5] = [
+    (PlacementPolicy::LRU, true, "lru"),
+    (PlacementPolicy::CLOCKWORK, true, "clockwork"),
+    (placements::CLOCKWORK_FIXED, true, "clockwork-fixed"),
+    (PlacementPolicy::SPILLGATE, true, "spillgate"),
+    (PlacementPolicy::SPILLGATE, false, "spillgate, unfair"),
 ];
 
 /// Runs all sections asked for and writes the page.

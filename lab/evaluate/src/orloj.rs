@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
+use spillgate_recipes::schedulers;
 use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
@@ -133,7 +134,7 @@ fn workloads(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
     for case in &cases {
         for (i, rate) in case.rates.iter().enumerate() {
             let (share, load) = case.point;
-            let who = ScheduleName::ALL.get(i).map_or(MARK, |s| s.name());
+            let who = schedulers::ALL.get(i).map_or(MARK, |s| s.name());
             let rate = format!("{rate:.4}");
             report.line(&[&case.name, &share, &load, &case.slo, &who, &rate]);
         }
@@ -154,20 +155,20 @@ fn grid() -> Vec<(Named, (f64, f64), f64)> {
 
 fn one_case(args: &OrlojArgs, named: &Named, point: (f64, f64), slo: f64) -> anyhow::Result<Case> {
     let work = named::workload(named, point.0, point.1, slo, args.requests);
-    let mut rates = vec![0.0; ScheduleName::ALL.len()];
+    let mut rates = vec![0.0; schedulers::ALL.len()];
     let (mut gained, searched) = (0.0, SEARCHED.min(args.seeds));
     for seed in 0..args.seeds {
         let instance = work.instance(&mut ChaCha8Rng::seed_from_u64(seed))?;
-        let finished = ScheduleName::ALL.map(|name| run(&instance, name).map(|r| r.finish_rate));
+        let finished = schedulers::ALL.map(|name| run(&instance, name).map(|r| r.finish_rate));
         let finished: Vec<f64> = finished.into_iter().collect::<Result<_, _>>()?;
         for (rate, finished) in rates.iter_mut().zip(&finished) {
             *rate += finished / args.seeds as f64;
         }
         if seed < searched {
-            gained += clairvoyant(&instance).finish_rate - finished[index(ScheduleName::Orloj)];
+            gained += clairvoyant(&instance).finish_rate - finished[index(SchedulePolicy::ORLOJ)];
         }
     }
-    rates.push(rates[index(ScheduleName::Orloj)] + gained / searched as f64);
+    rates.push(rates[index(SchedulePolicy::ORLOJ)] + gained / searched as f64);
     Ok(Case {
         group: named.group,
         name: named.name.clone(),
@@ -177,8 +178,8 @@ fn one_case(args: &OrlojArgs, named: &Named, point: (f64, f64), slo: f64) -> any
     })
 }
 
-fn index(name: ScheduleName) -> usize {
-    let found = ScheduleName::ALL.iter().position(|s| *s == name);
+fn index(name: SchedulePolicy) -> usize {
+    let found = schedulers::ALL.iter().position(|s| *s == name);
     found.expect("all schedulers are listed")
 }
 
@@ -189,7 +190,7 @@ fn summary(report: &mut Report, cases: &[Case]) {
     let groups = ["modes", "deviations", "peaks", "tasks", "static"];
     head.extend(groups);
     head.push("all");
-    let names = ScheduleName::ALL.map(ScheduleName::name);
+    let names = schedulers::ALL.map(SchedulePolicy::name);
     let rows: Vec<Vec<String>> = (0..=names.len())
         .map(|i| {
             let of = |group: &str| {
@@ -212,10 +213,10 @@ fn summary(report: &mut Report, cases: &[Case]) {
         "`goodput` against each other scheduler, case by case: by how much its finish rate is higher, on average and \
          in the worst case, on the dynamic workloads and then on the static one.",
     );
-    let ours = index(ScheduleName::Goodput);
-    let rows: Vec<Vec<String>> = ScheduleName::ALL
+    let ours = index(SchedulePolicy::GOODPUT);
+    let rows: Vec<Vec<String>> = schedulers::ALL
         .iter()
-        .filter(|name| **name != ScheduleName::Goodput)
+        .filter(|name| **name != SchedulePolicy::GOODPUT)
         .map(|name| {
             let of = |is_static: bool| {
                 let cases = cases
@@ -239,7 +240,7 @@ fn summary(report: &mut Report, cases: &[Case]) {
     );
     let dynamic = || cases.iter().filter(|c| c.group != "static");
     let of = |i: usize| mean(dynamic().map(move |c| c.rates[i]));
-    let (orloj, mark) = (of(index(ScheduleName::Orloj)), of(ScheduleName::ALL.len()));
+    let (orloj, mark) = (of(index(SchedulePolicy::ORLOJ)), of(schedulers::ALL.len()));
     report.say(&format!(
         "On the dynamic workloads `goodput` ({:.3}) closes {:.0}% of the gap between `orloj` ({orloj:.3}) and the \
          clairvoyant ({mark:.3}).",
@@ -258,17 +259,17 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
         );
     }
     let shown = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::OrlojShared,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
-        ScheduleName::Nexus,
-        ScheduleName::Clipper,
-        ScheduleName::Static,
+        SchedulePolicy::GOODPUT,
+        SchedulePolicy::ORLOJ,
+        schedulers::ORLOJ_SHARED,
+        SchedulePolicy::EDF,
+        SchedulePolicy::CLOCKWORK,
+        schedulers::NEXUS,
+        schedulers::CLIPPER,
+        SchedulePolicy::STATIC,
     ];
     let mut head = vec!["workload", "SLO"];
-    head.extend(shown.map(ScheduleName::name));
+    head.extend(shown.map(SchedulePolicy::name));
     head.push(MARK);
     if paper.is_some() {
         head.extend(["paper: orloj", "clockwork", "nexus", "clipper"]);
@@ -279,7 +280,7 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
         .map(|case| {
             let mut row = vec![case.name.clone(), format!("{}", case.slo)];
             row.extend(shown.map(|name| format!("{:.2}", case.rates[index(name)])));
-            row.push(format!("{:.2}", case.rates[ScheduleName::ALL.len()]));
+            row.push(format!("{:.2}", case.rates[schedulers::ALL.len()]));
             if let Some(paper) = paper {
                 let known = paper.get(&(case.name.clone(), case.slo.to_string()));
                 let cell = |i: usize| known.map_or(String::new(), |rates| rates[i].clone());

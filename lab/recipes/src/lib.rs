@@ -2,3 +2,5 @@
 //! policies; the product knows their names only, to say that they are here.
 
 pub mod drops;
+pub mod placements;
+pub mod schedulers;

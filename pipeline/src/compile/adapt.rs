@@ -5,7 +5,7 @@ use crate::id::VariantId;
 use crate::pipeline::Module;
 use crate::policy::{Adapt, AdaptName};
 use crate::problem::Problem;
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 use crate::spec::{AdaptSpec, Located};
 
 /// Resolves `policy: { adapt: ... }`. Without it, ours chooses where every variant of the first module with several states its
@@ -70,7 +70,7 @@ fn is_adaptable(module: &Module) -> Result<(), Problem> {
         return Err(Problem::VariantWithoutAccuracy { module: name });
     }
     match module.schedule {
-        None | Some(ScheduleName::Static) => Ok(()),
+        None | Some(SchedulePolicy::STATIC) => Ok(()),
         Some(schedule) => Err(Problem::ScheduledVariants {
             module: name,
             schedule: schedule.name(),

@@ -6,7 +6,7 @@
 use super::recipe::{Bind, Keep, Order, Recipe, Reserve, Transition};
 use super::{DispatchPolicyName, PlanName};
 
-pub(super) const RECIPE: Recipe = Recipe {
+pub(crate) const RECIPE: Recipe = Recipe {
     name: "placed",
     summary: "what a placement drops, by the end-to-end estimate, behind an entry gate",
     order: Order::Guided(Transition::Delayed),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{BudgetOrder, DispatchPolicyName, PlanName};
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 use crate::spec::GATE_MAX;
 
 /// How a drop policy works. Readers ask for a field, never for the policy's name.
@@ -46,7 +46,7 @@ pub struct Recipe {
     pub plan: PlanName,
     /// Which scheduler forms the batches of modules whose execution time varies, unless the file says it. `None`:
     /// batches as planned.
-    pub dynamic_schedule: Option<ScheduleName>,
+    pub dynamic_schedule: Option<SchedulePolicy>,
 }
 
 /// Order of the waiting requests.

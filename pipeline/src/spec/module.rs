@@ -8,7 +8,7 @@ use crate::document::{Content, Node};
 use crate::pipeline::{BatchLimits, Variant, Workers};
 use crate::problem::Problem;
 use crate::reader::{self, Fields};
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 
 use super::{
     BATCH_DEFAULT, BATCH_MAX, INPUT_MAX, Located, MODULES_MAX, QUEUE_DEFAULT, QUEUE_MAX,
@@ -62,7 +62,7 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) batch: BatchLimits,
     /// The place of its size, or of the module.
     pub(crate) batch_place: Place,
-    pub(crate) schedule: Option<ScheduleName>,
+    pub(crate) schedule: Option<SchedulePolicy>,
     pub(crate) window: Window,
     pub(crate) workers: Workers,
     pub(crate) devices: Vec<String>,
@@ -314,11 +314,17 @@ fn read_variant(sink: &mut Sink, fields: &Fields<'_>) -> Variant {
     }
 }
 
-fn read_schedule(sink: &mut Sink, node: &Node, place: &Place) -> (Option<ScheduleName>, Window) {
+fn read_schedule(sink: &mut Sink, node: &Node, place: &Place) -> (Option<SchedulePolicy>, Window) {
     let by_name = |sink: &mut Sink, node: &Node, place: &Place| {
-        let names = ScheduleName::ALL.map(ScheduleName::name);
-        let i = reader::choice(sink, node, place, "batch scheduler", &names)?;
-        Some(ScheduleName::ALL[i])
+        let names = SchedulePolicy::OFFERED.map(SchedulePolicy::name);
+        let i = reader::offered(
+            sink,
+            node,
+            place,
+            "batch scheduler",
+            (&names, &SchedulePolicy::LABORATORY),
+        )?;
+        Some(SchedulePolicy::OFFERED[i])
     };
     if !matches!(node.content, Content::Mapping(_)) {
         return (by_name(sink, node, place), WINDOW_DEFAULT);

@@ -7,7 +7,7 @@ use crate::Pipeline;
 use crate::diagnostic::{Diagnostics, Place, Sink};
 use crate::document::{Content, Node};
 use crate::id::{GatewayId, ModuleId};
-use crate::placement::{Decider, Sharing, parse_memory};
+use crate::placement::{Decider, PlacementPolicy, Sharing, parse_memory};
 use crate::problem::Problem;
 use crate::reader::{self, Field, Fields};
 
@@ -97,9 +97,15 @@ impl Reading<'_> {
     /// Devices are under a placement where one is named, or a device has memory for weights.
     fn sharing(&mut self, sink: &mut Sink, fields: &Fields<'_>) {
         let placement = fields.get("placement").and_then(|f| {
-            let names = Decider::ALL.map(Decider::name);
-            let chosen = reader::choice(sink, f.node, &f.place, "placement", &names)?;
-            Some(Decider::ALL[chosen])
+            let names = Decider::OFFERED.map(Decider::name);
+            let chosen = reader::offered(
+                sink,
+                f.node,
+                &f.place,
+                "placement",
+                (&names, &PlacementPolicy::LABORATORY),
+            )?;
+            Some(Decider::OFFERED[chosen])
         });
         let fairness = fields.get("fairness").and_then(|f| {
             let chosen = reader::choice(sink, f.node, &f.place, "fairness", &["on", "off"])?;

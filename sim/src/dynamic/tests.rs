@@ -1,6 +1,7 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::BatchForm;
+use spillgate_recipes::schedulers;
 
 use super::*;
 
@@ -11,7 +12,7 @@ fn instance(workload: &Workload, seed: u64) -> Instance {
 }
 
 /// Mean finish rate over seeds.
-fn finish_rate(workload: &Workload, seeds: u64, name: ScheduleName) -> f64 {
+fn finish_rate(workload: &Workload, seeds: u64, name: SchedulePolicy) -> f64 {
     let rates = (0..seeds).map(|seed| run(&instance(workload, seed), name).unwrap().finish_rate);
     rates.sum::<f64>() / seeds as f64
 }
@@ -39,18 +40,18 @@ fn the_reference_workload_gives_the_reference_figures() {
     let (mut sum, mut shared) = (0.0, 0.0);
     for ((slo, orloj), goodput) in slos.into_iter().zip(orloj).zip(goodput) {
         let workload = Workload::reference(slo, 4_000);
-        let got = finish_rate(&workload, 3, ScheduleName::Orloj);
+        let got = finish_rate(&workload, 3, SchedulePolicy::ORLOJ);
         assert!(
             (got - orloj).abs() <= 0.02,
             "orloj at {slo}: {got}, not {orloj}"
         );
-        let ours = finish_rate(&workload, 3, ScheduleName::Goodput);
+        let ours = finish_rate(&workload, 3, SchedulePolicy::GOODPUT);
         assert!(
             ours >= goodput - 0.01,
             "goodput at {slo}: {ours}, not {goodput}"
         );
         sum += (ours - got) / 5.0;
-        shared += (ours - finish_rate(&workload, 3, ScheduleName::OrlojShared)) / 5.0;
+        shared += (ours - finish_rate(&workload, 3, schedulers::ORLOJ_SHARED)) / 5.0;
     }
     assert!(sum >= 0.025 && shared >= 0.05, "{sum} {shared}");
 }
@@ -59,11 +60,11 @@ fn the_reference_workload_gives_the_reference_figures() {
 fn a_static_model_is_served_as_well_as_by_clockwork() {
     for slo in [1.5, 2.0, 3.0, 4.0, 5.0] {
         let workload = static_model(slo, 2_000);
-        let clockwork = finish_rate(&workload, 2, ScheduleName::Clockwork);
+        let clockwork = finish_rate(&workload, 2, SchedulePolicy::CLOCKWORK);
         for name in [
-            ScheduleName::Goodput,
-            ScheduleName::Orloj,
-            ScheduleName::Edf,
+            SchedulePolicy::GOODPUT,
+            SchedulePolicy::ORLOJ,
+            SchedulePolicy::EDF,
         ] {
             let got = finish_rate(&workload, 2, name);
             assert!(
@@ -81,7 +82,7 @@ fn nobody_beats_the_clairvoyant_and_runs_repeat() {
         let mark = clairvoyant(&instance);
         assert_eq!(mark, clairvoyant(&instance));
         assert!(mark.utilisation <= 1.0 && mark.batch_mean >= 1.0);
-        for name in ScheduleName::ALL {
+        for name in schedulers::ALL {
             let finish = run(&instance, name).unwrap();
             assert_eq!(finish, run(&instance, name).unwrap());
             assert!(finish.finish_rate <= mark.finish_rate, "{name} at {slo}");
@@ -99,7 +100,7 @@ fn little_to_serve_is_served_by_all() {
         load: 0.05,
         ..Workload::reference(5.0, 300)
     };
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         let finish = run(&instance(&workload, 1), name).unwrap();
         // Even then one action in fifty comes behind an overrun under `clockwork-mean`.
         assert!(finish.finish_rate > 0.97, "{name}: {finish:?}");
@@ -111,7 +112,7 @@ fn little_to_serve_is_served_by_all() {
 fn nothing_to_serve_is_no_error() {
     let time = BatchTime::new(BatchForm::Padded, 1.0, 1.0, 0.0).unwrap();
     let empty = Instance::new(time, vec![1], Duration::from_millis(5));
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         assert_eq!(run(&empty, name).unwrap(), Finish::default());
     }
     assert_eq!(clairvoyant(&empty), Finish::default());
@@ -129,7 +130,7 @@ fn a_batch_takes_what_its_longest_member_makes_it() {
     };
     instance.jobs = vec![job(0, 5.0), job(3, 10.0), job(3, 4.0)];
     instance.history = vec![(Application(0), 4.0); 20];
-    let finish = run(&instance, ScheduleName::Static).unwrap();
+    let finish = run(&instance, SchedulePolicy::STATIC).unwrap();
     // 0 to 7 ms alone, then 7 to 19 ms both that came at 3 and had until 16.
     assert!((finish.finish_rate - 1.0 / 3.0).abs() < 1e-12);
     assert_eq!(finish.batch_mean, 1.5);
@@ -155,7 +156,7 @@ fn a_model_that_becomes_ten_times_as_slow_is_still_served() {
     }
     instance.slo = Duration::from_millis(900);
     instance.sample_every = 1;
-    let finish = run(&instance, ScheduleName::Goodput).unwrap();
+    let finish = run(&instance, SchedulePolicy::GOODPUT).unwrap();
     assert!(finish.finish_rate > 0.9, "{finish:?}");
 }
 

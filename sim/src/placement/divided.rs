@@ -12,7 +12,7 @@ use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::weights::placement::PlacementName;
+use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 use super::report::{Figures, quantile};
 use super::run::{End, Outcome, Run};
@@ -24,7 +24,7 @@ use super::scenario::{Arrival, Scenario};
 /// When there are more processes than devices, or more models than a family may have.
 pub fn run_divided(
     scenario: &Scenario,
-    name: PlacementName,
+    name: PlacementPolicy,
     is_fair: bool,
     (n_processes, dispatch): (u16, DispatchPolicyName),
 ) -> Figures {

@@ -8,7 +8,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 use spillgate_worker_policy::weights::placement::{
     DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName, Weights,
+    PlacementPolicy, Weights,
 };
 
 use super::device::{Due, Held, PlacedDevice};
@@ -103,7 +103,7 @@ pub(super) struct Run<'a> {
 /// Serves a scenario by a placement, with or without its fair shares. Gives its figures, its requests and, if asked for, the actions in order.
 pub fn run(
     scenario: &Scenario,
-    name: PlacementName,
+    name: PlacementPolicy,
     is_fair: bool,
     logs: bool,
 ) -> (Figures, Vec<Outcome>, Vec<Logged>) {
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
     /// Nothing has happened yet.
     pub(super) fn new(
         scenario: &'a Scenario,
-        name: PlacementName,
+        name: PlacementPolicy,
         is_fair: bool,
         logs: bool,
     ) -> Self {
@@ -478,7 +478,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn finish(mut self, name: PlacementName) -> (Figures, Vec<Outcome>, Vec<Logged>) {
+    pub(super) fn finish(mut self, name: PlacementPolicy) -> (Figures, Vec<Outcome>, Vec<Logged>) {
         let counted = self.asked.iter().filter(|a| a.at >= self.warm_until);
         let (counted, background): (Vec<&Outcome>, Vec<&Outcome>) =
             counted.partition(|a| a.slo < NO_SLO);

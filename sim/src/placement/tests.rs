@@ -6,7 +6,7 @@ mod shares;
 
 use std::time::Duration;
 
-use spillgate_worker_policy::weights::placement::PlacementName;
+use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 use super::*;
 

@@ -14,7 +14,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 use spillgate_worker_policy::weights::fleet::{Fleet, FleetCommand, FleetEvent, FleetWorker};
-use spillgate_worker_policy::weights::placement::{Placement, PlacementConfig, PlacementName};
+use spillgate_worker_policy::weights::placement::{Placement, PlacementConfig, PlacementPolicy};
 
 use super::World;
 use super::agenda::Occurrence;
@@ -26,7 +26,7 @@ use crate::placement::device::{Due, Hardware, Held, PlacedDevice};
 #[derive(Clone, Debug)]
 pub struct SimFleet {
     /// The placement.
-    pub name: PlacementName,
+    pub name: PlacementPolicy,
     /// What it serves, with the execution times of the profile.
     pub config: PlacementConfig,
     /// The workers on its devices, with the ids that a run gives: in order of modules, and of [`super::SimConfig::workers`].

@@ -6,11 +6,12 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
-use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
+use spillgate_pipeline::placement::{Decider, PlacementPolicy, ServedBy};
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_recipes::drops;
+use spillgate_recipes::placements;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
@@ -144,7 +145,7 @@ fn shared(mut config: SimConfig, pages: u32, resident: &[u16]) -> SimConfig {
 
 /// The same with a placement for each module: of each, a model of one page on a device with that many pages, on which these models are
 /// from the start.
-fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u16]) -> SimConfig {
+fn placed(mut config: SimConfig, name: PlacementPolicy, pages: u32, resident: &[u16]) -> SimConfig {
     let pipeline = (*config.pipeline).clone();
     let pipeline = pipeline.served_by(ServedBy::one_process(Decider::Placement(name)));
     let loads = config
@@ -255,7 +256,7 @@ fn without_a_placement_a_load_occupies_the_link_and_not_the_device() {
 
 #[test]
 fn under_a_placement_a_load_occupies_the_link_and_not_the_device() {
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let config = named(2, MS * 60, &[(200, 1), (210, 0), (230, 0), (500, 0)]);
         let report = done(placed(config, name, 2, &[0]));
         assert_eq!(report.good, 4, "{}", name.name());
@@ -287,7 +288,7 @@ fn in_time(models: u16, pages: u32, rate: f64) -> f64 {
     let (seconds, load) = (20, MS * 4);
     let three: &[&[u16]] = &[&[0], &[1], &[2]];
     let config = families(three, models, load, poisson(rate, seconds, 1), 1);
-    done(placed(config, PlacementName::Spillgate, pages, &[0])).good as f64 / seconds as f64
+    done(placed(config, PlacementPolicy::SPILLGATE, pages, &[0])).good as f64 / seconds as f64
 }
 
 #[test]
@@ -425,7 +426,7 @@ fn a_family_of_one_default_model_is_a_plain_module() {
 fn where_all_models_are_in_memory_nothing_is_read_and_more_memory_changes_nothing() {
     const MODELS: u16 = 20;
     let all: Vec<u16> = (0..MODELS).collect();
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let config = families(CHAIN, MODELS, MS * 40, poisson(100.0, 10, 7), 7);
         let world = |pages| done(placed(config.clone(), name, pages, &all));
         let (enough, plenty) = (world(u32::from(MODELS)), world(u32::MAX / 4));
@@ -444,7 +445,7 @@ fn where_all_models_are_in_memory_nothing_is_read_and_more_memory_changes_nothin
 #[test]
 fn a_pipeline_of_one_module_serves_what_its_scenario_serves() {
     const MODELS: u16 = 40;
-    for (seed, name) in (1..).zip(PlacementName::ALL.into_iter().flat_map(|name| [name; 2])) {
+    for (seed, name) in (1..).zip(placements::ALL.into_iter().flat_map(|name| [name; 2])) {
         // In half of the runs the first requests do not count.
         let warm_up = 3 * (seed % 2);
         let times = poisson(120.0, 10, seed);
@@ -506,7 +507,7 @@ fn a_pipeline_of_one_module_serves_what_its_scenario_serves() {
 fn requests_pass_through_the_fleets_of_a_chain() {
     // Two modules of 6 ms and two hops.
     let config = families(CHAIN, 2, MS * 40, vec![at(0), at(1000)], 1);
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let report = done(placed(config.clone(), name, 2, &[0, 1]));
         assert_eq!(report.good, 2, "{}", name.name());
         assert!(
@@ -520,7 +521,7 @@ fn requests_pass_through_the_fleets_of_a_chain() {
 #[test]
 fn whatever_happens_each_request_ends_and_equal_seeds_give_equal_runs() {
     let mut refused = 0;
-    for (seed, name) in (0..).zip(PlacementName::ALL.into_iter().cycle().take(16)) {
+    for (seed, name) in (0..).zip(placements::ALL.into_iter().cycle().take(16)) {
         let rate = 40.0 + 20.0 * seed as f64;
         let config = SimConfig {
             noise: [0.2, 1.0][seed as usize / 8],

@@ -10,9 +10,10 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::DropPolicy;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_recipes::schedulers;
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_sim::{Disturbance, Report, Served, SimConfig, run};
@@ -36,7 +37,7 @@ fn lengths(n: usize, seed: u64) -> Vec<(Application, f64)> {
 }
 
 /// A chain of modules, of which those are dynamic, at that rate for ten seconds.
-fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicy, rate: f64) -> SimConfig {
+fn config(dynamic: &[bool], schedule: SchedulePolicy, drop: DropPolicy, rate: f64) -> SimConfig {
     let n = dynamic.len();
     let reads: Vec<Vec<u16>> = (0..n as u16).map(|m| vec![m]).collect();
     let reads: Vec<&[u16]> = reads.iter().map(Vec::as_slice).collect();
@@ -49,7 +50,7 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicy, rate: f64)
     let module = DynamicModule {
         time,
         schedule: SchedulerConfig {
-            name: schedule,
+            policy: schedule,
             sizes: vec![1, 2, 4, 8],
             planned: 4,
             time,
@@ -97,7 +98,7 @@ fn ended(report: &Report) -> u64 {
 // Over five seconds: 27 simulated runs for each scheduler.
 #[test]
 fn every_scheduler_keeps_the_invariants_under_faults() {
-    for schedule in ScheduleName::ALL {
+    for schedule in schedulers::ALL {
         for drop in [DropPolicy::NONE, DropPolicy::SPILLGATE, DropPolicy::PARD] {
             for dynamic in [&[true][..], &[false, true], &[true, true, false]] {
                 for rate in [1.0, 60.0, 400.0] {
@@ -129,11 +130,11 @@ fn our_scheduler_finishes_most_and_applications_are_told_apart() {
         run_of.hop = Duration::ZERO;
         run(run_of).unwrap()
     };
-    let ours = finish(ScheduleName::Goodput);
+    let ours = finish(SchedulePolicy::GOODPUT);
     for other in [
-        ScheduleName::Orloj,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
+        SchedulePolicy::ORLOJ,
+        SchedulePolicy::EDF,
+        SchedulePolicy::CLOCKWORK,
     ] {
         let report = finish(other);
         assert!(
@@ -154,7 +155,7 @@ fn our_scheduler_finishes_most_and_applications_are_told_apart() {
 
 #[test]
 fn lightly_loaded_nothing_is_dropped() {
-    for schedule in ScheduleName::ALL {
+    for schedule in schedulers::ALL {
         for dynamic in [&[true][..], &[true, false, true]] {
             let report = run(config(dynamic, schedule, DropPolicy::SPILLGATE, 5.0)).unwrap();
             assert_eq!(
@@ -168,7 +169,7 @@ fn lightly_loaded_nothing_is_dropped() {
 
 /// A minute of a module with two workers at that rate, over seeds.
 fn minutes(
-    schedule: ScheduleName,
+    schedule: SchedulePolicy,
     rate: f64,
     n_history: usize,
     reruns: bool,
@@ -194,8 +195,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 #[test]
 fn finished_requests_run_again_on_idle_devices_and_latency_does_not_move() {
     for rate in [40.0, 60.0] {
-        let with: Vec<Report> = minutes(ScheduleName::Goodput, rate, 0, true).collect();
-        let without: Vec<Report> = minutes(ScheduleName::Goodput, rate, 0, false).collect();
+        let with: Vec<Report> = minutes(SchedulePolicy::GOODPUT, rate, 0, true).collect();
+        let without: Vec<Report> = minutes(SchedulePolicy::GOODPUT, rate, 0, false).collect();
         for report in &with {
             let idle = 1.0 - report.utilisation;
             let share = report.rerun_utilisation / idle;
@@ -216,10 +217,10 @@ fn finished_requests_run_again_on_idle_devices_and_latency_does_not_move() {
 #[test]
 fn a_scheduler_that_knows_nothing_finds_out_under_overload() {
     for (schedule, least) in [
-        (ScheduleName::Goodput, 0.95),
-        (ScheduleName::Orloj, 0.9),
-        (ScheduleName::OrlojShared, 0.9),
-        (ScheduleName::Edf, 0.85),
+        (SchedulePolicy::GOODPUT, 0.95),
+        (SchedulePolicy::ORLOJ, 0.9),
+        (schedulers::ORLOJ_SHARED, 0.9),
+        (SchedulePolicy::EDF, 0.85),
     ] {
         let finished = |n_history| {
             let of_all = minutes(schedule, 120.0, n_history, true);

@@ -10,9 +10,10 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::Work;
 use spillgate_pipeline::id::{DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_recipes::placements;
 use spillgate_worker_policy::weights::placement::{
     DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName, Weights,
+    PlacementPolicy, Weights,
 };
 
 const MODELS: u32 = 4_000;
@@ -25,7 +26,7 @@ const RUNS: usize = 5;
 const TARGET: Duration = Duration::from_micros(50);
 
 fn main() {
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let timed = || {
             let mut world = World::new(name);
             world.warm_up();
@@ -60,7 +61,7 @@ enum Kind {
 /// A decision, and how long it took.
 type Step = (Kind, Duration);
 
-fn report(name: PlacementName, what: &str, steps: &[Step]) {
+fn report(name: PlacementPolicy, what: &str, steps: &[Step]) {
     let mut times: Vec<Duration> = steps.iter().map(|s| s.1).collect();
     times.sort_unstable();
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
@@ -78,8 +79,8 @@ fn report(name: PlacementName, what: &str, steps: &[Step]) {
     }
 }
 
-#[divan::bench(args = PlacementName::ALL)]
-fn decision(bencher: divan::Bencher<'_, '_>, name: PlacementName) {
+#[divan::bench(args = placements::ALL)]
+fn decision(bencher: divan::Bencher<'_, '_>, name: PlacementPolicy) {
     let mut world = World::new(name);
     world.warm_up();
     bencher.bench_local(|| world.step());
@@ -104,7 +105,7 @@ struct World {
 }
 
 impl World {
-    fn new(name: PlacementName) -> Self {
+    fn new(name: PlacementPolicy) -> Self {
         let us = Duration::from_micros;
         let scale = |i: u32| u64::from(i % 7) + 4;
         let weights = (0..MODELS).map(|i| Weights {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, Distribution, WINDOW_DEFAULT};
 use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::schedule::score::{DELAY_RATE, ScoreLaw, Steps};
 use spillgate_worker_policy::schedule::score_queue::ScoreQueue;
@@ -130,9 +130,9 @@ struct Full {
 }
 
 impl Full {
-    fn new(name: ScheduleName, applications: u64) -> Self {
+    fn new(name: SchedulePolicy, applications: u64) -> Self {
         let mut scheduler = Scheduler::new(SchedulerConfig {
-            name,
+            policy: name,
             sizes: vec![1, 2, 4, 8, 16],
             planned: 8,
             time: BatchTime::new(BatchForm::Padded, 38.5, 0.3, 0.0).unwrap(),
@@ -212,7 +212,7 @@ fn decision_of_1000_by_8(bencher: divan::Bencher<'_, '_>, name: &str) {
 }
 
 fn decision(bencher: divan::Bencher<'_, '_>, name: &str, applications: u64) {
-    let name = ScheduleName::parse(name).unwrap();
+    let name = SchedulePolicy::by_name(name).unwrap();
     let full = RefCell::new(Full::new(name, applications));
     bencher
         .with_inputs(|| {
@@ -230,7 +230,7 @@ fn decision(bencher: divan::Bencher<'_, '_>, name: &str, applications: u64) {
 /// A request joins 999 others.
 #[divan::bench(args = NAMES, sample_size = 1, sample_count = 5_000)]
 fn admission(bencher: divan::Bencher<'_, '_>, name: &str) {
-    let name = ScheduleName::parse(name).unwrap();
+    let name = SchedulePolicy::by_name(name).unwrap();
     let full = RefCell::new(Full::new(name, 2));
     bencher
         .with_inputs(|| {
@@ -246,7 +246,7 @@ fn admission(bencher: divan::Bencher<'_, '_>, name: &str) {
 /// One more sample makes the laws anew, with 1,000 waiting: the rare, slow decision.
 #[divan::bench(args = ["goodput", "orloj"], sample_size = 1, sample_count = 1_000)]
 fn decision_with_new_laws(bencher: divan::Bencher<'_, '_>, name: &str) {
-    let name = ScheduleName::parse(name).unwrap();
+    let name = SchedulePolicy::by_name(name).unwrap();
     let full = RefCell::new(Full::new(name, 2));
     bencher
         .with_inputs(|| {
@@ -266,7 +266,7 @@ fn decision_with_new_laws(bencher: divan::Bencher<'_, '_>, name: &str) {
 /// slowest decision.
 #[divan::bench(args = ["goodput", "orloj"], sample_size = 1, sample_count = 1_000)]
 fn decision_in_another_size(bencher: divan::Bencher<'_, '_>, name: &str) {
-    let name = ScheduleName::parse(name).unwrap();
+    let name = SchedulePolicy::by_name(name).unwrap();
     let full = RefCell::new(Full::new(name, 2));
     bencher
         .with_inputs(|| {
@@ -289,7 +289,7 @@ fn decision_in_another_size(bencher: divan::Bencher<'_, '_>, name: &str) {
         })
         .bench_local_values(|()| {
             let batch = full.borrow_mut().decide().unwrap();
-            assert!(batch.size == 8 || name == ScheduleName::Goodput);
+            assert!(batch.size == 8 || name == SchedulePolicy::GOODPUT);
             batch
         });
 }

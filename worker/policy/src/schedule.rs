@@ -5,7 +5,7 @@
 //! Broker ─ inserts ─▶ Scheduler (bounded set) ── next(now) ─▶ start this batch │ wait
 //!                        │  ▲                                          └─ given up, with reason
 //!                        │  └── executed(…), learn(…): what batches took, how long sampled requests were
-//!                        └ Book: laws by application ─▶ the Strategy of that name
+//!                        └ Book: laws by application ─▶ the Strategy of its recipe
 //! ```
 //!
 //! All schedulers are one plain state machine that is told the time. The broker inserts requests, asks for a batch when
@@ -40,7 +40,7 @@ use std::time::Duration;
 use spillgate_pipeline::distribution::{BINS_DEFAULT, LearnerError, Learnt};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::{DropReason, Estimate};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
 
 pub use config::{
@@ -153,8 +153,8 @@ impl Scheduler {
     }
 
     /// Which one it is.
-    pub fn name(&self) -> ScheduleName {
-        self.config.name
+    pub fn policy(&self) -> SchedulePolicy {
+        self.config.policy
     }
 
     /// Requests that wait.

@@ -18,8 +18,8 @@ use spillgate_pipeline::id::{
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::schedulers;
 use spillgate_worker::device::brokers::{self, DeviceHandle, Upstream};
 use spillgate_worker::device::{
     DeviceConfig, DeviceThreads, Models, ModelsConfig, RanBatch, WorkerModels,
@@ -350,7 +350,7 @@ fn a_load_that_panics_is_reported_and_the_device_lives() {
 fn schedule() -> SchedulerConfig {
     SchedulerConfig {
         // The profile's batch, whatever it knows.
-        name: ScheduleName::Nexus,
+        policy: schedulers::NEXUS,
         sizes: vec![1, 2, 4],
         planned: 4,
         time: BatchTime::new(BatchForm::Padded, 1.0, 0.1, 0.0).unwrap(),

@@ -2,26 +2,12 @@
 
 use crate::device_assignment::resolve_device;
 use crate::fleets::Placing;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
 use spillgate_pipeline::placement::Decider;
-use spillgate_worker_policy::weights::placement::recipe_of;
 
+use super::offered;
 use super::ranges::memory;
-
-/// A placement by its name, with its summary for `--help`.
-pub(crate) fn placement() -> impl TypedValueParser<Value = String> {
-    let explained = |decider: Decider| {
-        let summary = decider.placement().map(|p| recipe_of(p).summary);
-        PossibleValue::new(decider.name()).help(summary.unwrap_or(BROKERS))
-    };
-    PossibleValuesParser::new(Decider::ALL.map(explained))
-}
-
-/// What `brokers` does.
-const BROKERS: &str = "none: each device forms batches by the drop policy and the batch schedulers of the file, and reads a model before its batch; \
-     the models that are asked for least give way";
 
 /// Whether models get fair shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,7 +23,7 @@ pub(crate) enum Fairness {
 pub(crate) struct PlacingArgs {
     /// Let a placement decide which models are in the memory of devices and which batch runs next [default where --device gives
     /// memory: spillgate; else devices keep the models that they have loaded]
-    #[arg(long, env = "SPILLGATE_PLACEMENT", value_name = "NAME", value_parser = placement())]
+    #[arg(long, env = "SPILLGATE_PLACEMENT", value_name = "NAME", value_parser = offered::placements())]
     placement: Option<String>,
     /// Memory that a device has for weights, like cuda:0,memory=12GiB; `emulated` stands for each emulated one (repeatable)
     #[arg(long, env = "SPILLGATE_DEVICES", value_name = "NAME,memory=SIZE", value_delimiter = ';', value_parser = device)]

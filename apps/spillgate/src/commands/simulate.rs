@@ -14,19 +14,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::commands;
 use crate::commands::placing::Fairness;
+use crate::commands::{self, offered};
 use crate::device_assignment::{execution_times, resolve_device};
 use crate::files::{self, LoadedPipeline};
 use anyhow::Context;
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::PossibleValuesParser;
 use indexmap::IndexSet;
 use models::Simulated;
 use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy, PolicyConfig};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::clients::SimClient;
 use spillgate_sim::world::DynamicWork;
@@ -71,7 +71,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     history: Option<PathBuf>,
     /// Batch scheduler of the modules with dynamic work; repeat it to compare [default: each module's own, else goodput]
-    #[arg(long, value_parser = PossibleValuesParser::new(ScheduleName::ALL.map(ScheduleName::name)))]
+    #[arg(long, value_parser = offered::schedules())]
     schedule: Vec<String>,
     /// Rates from a CSV file with the columns second,rate (or minute,count; hour,count); Poisson inside a second.
     #[arg(long, conflicts_with = "arrivals")]
@@ -92,14 +92,14 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: load::Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicy::OFFERED.map(explained)))]
+    #[arg(long, value_parser = offered::drops())]
     policy: Vec<String>,
     /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy, jellyfish or fixed, or fixed:N for
     /// the one of that ordinal; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = adapting::adapting)]
     adapt: Vec<adapting::Adapting>,
     /// Dispatch policy [default: that of the drop policy]
-    #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
+    #[arg(long, value_parser = offered::dispatches())]
     dispatch: Option<String>,
     /// Quantile of the waits downstream that estimates count with.
     #[arg(long)]
@@ -171,11 +171,6 @@ pub(crate) struct SimulateArgs {
     json: bool,
 }
 
-/// A drop policy with its summary, for `--help`.
-fn explained(policy: DropPolicy) -> PossibleValue {
-    PossibleValue::new(policy.name()).help(policy.recipe().summary)
-}
-
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
@@ -245,7 +240,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 models.apply(&mut config, placing, &placed.devices)?;
                 let mut run = setup.run(contender, &plan, &load, config)?;
                 run.adapt.clone_from(&adapt);
-                run.schedule = schedule.map(ScheduleName::name);
+                run.schedule = schedule.map(SchedulePolicy::name);
                 run.placement = placing.map(|placing| placing.decider.name());
                 // Devices that modules share or that vary, clusters, and a part of the requests are beyond the bound.
                 let is_bounded = args.noise == 0.0
@@ -308,7 +303,7 @@ struct Placed {
     /// Ordinals of their devices.
     devices: Vec<Vec<u16>>,
     /// Modules whose time depends on the content of requests, and their own scheduler.
-    laws: Vec<Option<(work::Law, Option<ScheduleName>)>>,
+    laws: Vec<Option<(work::Law, Option<SchedulePolicy>)>>,
 }
 
 impl Placed {
@@ -317,11 +312,11 @@ impl Placed {
         &self,
         work: &work::Work,
         plan: &Planned,
-        schedule: Option<ScheduleName>,
+        schedule: Option<SchedulePolicy>,
     ) -> DynamicWork {
-        let of = |(law, planned): (&Option<(work::Law, Option<ScheduleName>)>, &u32)| {
+        let of = |(law, planned): (&Option<(work::Law, Option<SchedulePolicy>)>, &u32)| {
             let (law, own) = law.as_ref()?;
-            let name = schedule.or(*own).unwrap_or(ScheduleName::Goodput);
+            let name = schedule.or(*own).unwrap_or(SchedulePolicy::GOODPUT);
             Some(law.scheduled(name, *planned, work.mean_ms()))
         };
         work.dynamic(self.laws.iter().zip(&plan.batch).map(of).collect())
@@ -426,11 +421,11 @@ fn plan_of(
 fn contenders(
     args: &SimulateArgs,
     loaded: &LoadedPipeline,
-) -> anyhow::Result<Vec<(Contender, Option<ScheduleName>)>> {
-    let mut schedules: Vec<Option<ScheduleName>> = args
+) -> anyhow::Result<Vec<(Contender, Option<SchedulePolicy>)>> {
+    let mut schedules: Vec<Option<SchedulePolicy>> = args
         .schedule
         .iter()
-        .map(|name| ScheduleName::parse(name))
+        .map(|name| SchedulePolicy::by_name(name))
         .collect();
     if schedules.is_empty() {
         schedules.push(None);
@@ -446,7 +441,7 @@ fn contenders(
 fn policies(
     args: &SimulateArgs,
     loaded: &LoadedPipeline,
-    schedule: Option<ScheduleName>,
+    schedule: Option<SchedulePolicy>,
 ) -> anyhow::Result<Vec<Contender>> {
     let named = args.policy.iter();
     let mut drops: Vec<DropPolicy> = named.filter_map(|name| DropPolicy::by_name(name)).collect();
@@ -496,8 +491,8 @@ fn policies(
 fn schedule_of(
     module: &Module,
     loaded: &LoadedPipeline,
-    name: ScheduleName,
-) -> Option<ScheduleName> {
+    name: SchedulePolicy,
+) -> Option<SchedulePolicy> {
     let any = loaded.pipeline.modules.iter().any(|m| m.schedule.is_some());
     (module.schedule.is_some() || !any).then_some(name)
 }

@@ -8,7 +8,7 @@ use spillgate_backend::operator::Library;
 use spillgate_pipeline::family::FamilyMember;
 use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::placement::PlacementPolicy;
 use spillgate_sim::SimFleet;
 use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
@@ -42,7 +42,7 @@ impl Weights {
 /// When a device that was given memory serves nothing, or a model fits on no device.
 pub fn simulated(
     deployment: &Deployment,
-    (name, placing): (PlacementName, &Placing),
+    (name, placing): (PlacementPolicy, &Placing),
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<SimFleet>, StartError> {

@@ -30,7 +30,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Served, SimConfig, run};
-use spillgate_worker_policy::weights::placement::PlacementName;
+use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 /// Models of the family, and how many of them fit.
 const MODELS: u16 = 40;
@@ -207,7 +207,7 @@ fn by_simulator(
 
 #[test]
 fn a_server_whose_models_share_memory_does_what_the_simulator_says() {
-    let placements = [PlacementName::Spillgate, PlacementName::Lru];
+    let placements = [PlacementPolicy::SPILLGATE, PlacementPolicy::LRU];
     let [best, lru] = placements.map(Decider::Placement);
     for decider in [best, lru, Decider::Brokers] {
         let memory = IndexMap::from([("emulated".to_owned(), FIT * PAGE)]);

@@ -41,7 +41,7 @@ fn each_placement_serves_what_can_be_in_time() {
     scenario(&folder);
     let folder = folder.to_str().unwrap();
     let mut args = vec!["--scenario", folder, "--json"];
-    let names = ["clockwork", "clockwork-fixed", "lru", "spillgate"];
+    let names = ["clockwork", "lru", "spillgate"];
     args.extend(names.iter().flat_map(|name| ["--placement", name]));
     let output = simulate(&args);
     assert!(output.status.success());

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::{TestServer, frame};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tonic::Code;
@@ -71,7 +71,7 @@ async fn offer(server: &TestServer, rate: u64, seconds: u64) -> (u32, u32, u32) 
 // Over five seconds: 3 s of virtual time for each scheduler, 1700 requests, each of which settles the whole server.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_scheduler_serves_and_answers_what_it_gives_up() {
-    for schedule in ScheduleName::ALL {
+    for schedule in SchedulePolicy::OFFERED {
         let server = TestServer::start(&[&pipeline(schedule.name())]).await;
         let (good, given_up, other) = offer(&server, 100, 1).await;
         assert_eq!((good + given_up, other), (100, 0), "{schedule}");

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 use spillgate_pipeline::profile::batch_sizes;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
 use spillgate_sim::dynamic::{Instance, Job, run};
@@ -73,7 +73,7 @@ async fn served(server: &TestServer, jobs: &[Job]) -> f64 {
 }
 
 /// The same by the simulator.
-fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
+fn simulated(name: SchedulePolicy, history: &[Job], jobs: &[Job]) -> f64 {
     let time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
     let mut instance = Instance::new(time, batch_sizes(8), SLO);
     instance.history = history
@@ -88,7 +88,7 @@ fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
 // Over five seconds: six live runs of 1500 requests in virtual time, each of which settles the whole server.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_requests_are_served_as_the_simulator_says() {
-    for name in [ScheduleName::Goodput, ScheduleName::Orloj] {
+    for name in [SchedulePolicy::GOODPUT, SchedulePolicy::ORLOJ] {
         for seed in 0..3 {
             let rng = &mut ChaCha8Rng::seed_from_u64(seed);
             let (early, offered) = (jobs(40.0, 2.0, rng), jobs(375.0, 4.0, rng));

@@ -1,7 +1,7 @@
 use spillgate_pipeline::id::WorkerId;
-use spillgate_pipeline::placement::{Decider, PlacementName, ServedBy};
+use spillgate_pipeline::placement::{Decider, PlacementPolicy, ServedBy};
 use spillgate_pipeline::policy::{DropPolicy, POLICY_DEFAULT, PolicyConfig};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_recipes::drops;
 
@@ -23,7 +23,7 @@ fn planner(drop: DropPolicy, module: u16) -> StatePlanner {
 }
 
 /// Its batches formed by that scheduler.
-fn planner_with(drop: DropPolicy, module: u16, schedule: Option<ScheduleName>) -> StatePlanner {
+fn planner_with(drop: DropPolicy, module: u16, schedule: Option<SchedulePolicy>) -> StatePlanner {
     let mut pipeline = noop_pipeline(span(400), &[&[0], &[1], &[2]], &[]);
     pipeline.modules[usize::from(module)].schedule = schedule;
     pipeline.policy = PolicyConfig {
@@ -146,11 +146,11 @@ fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
 #[test]
 fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
     for (drop, schedule, exchanged) in [
-        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput), true),
-        (DropPolicy::SPILLGATE, Some(ScheduleName::Static), false),
+        (DropPolicy::SPILLGATE, Some(SchedulePolicy::GOODPUT), true),
+        (DropPolicy::SPILLGATE, Some(SchedulePolicy::STATIC), false),
         (DropPolicy::SPILLGATE, None, false),
         // As published: the profile's number.
-        (DropPolicy::PARD, Some(ScheduleName::Orloj), false),
+        (DropPolicy::PARD, Some(SchedulePolicy::ORLOJ), false),
     ] {
         let mut p = planner_with(drop, 1, schedule);
         let members = [(ms(900), ms(930)), (ms(910), ms(930))];
@@ -173,7 +173,7 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
 #[test]
 fn a_batch_took_as_long_as_all_its_requests_take() {
     let pipeline = noop_pipeline(span(400), &[&[0], &[1]], &[]);
-    let by = ServedBy::one_process(Decider::Placement(PlacementName::Spillgate));
+    let by = ServedBy::one_process(Decider::Placement(PlacementPolicy::SPILLGATE));
     let pipeline = pipeline.served_by(by);
     let execution = vec![
         vec![],

@@ -53,7 +53,7 @@ impl Options {
             models: 200,
             cache: 40,
             rates: vec![50.0, 100.0, 150.0],
-            placements: ["spillgate", "clockwork-fixed", "clockwork", "lru"]
+            placements: ["spillgate", "clockwork", "lru"]
                 .map(str::to_owned)
                 .to_vec(),
             device: "cpu:0".to_owned(),

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
+use spillgate_recipes::schedulers;
 use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
@@ -15,13 +16,13 @@ use super::{MARK, POINTS, in_parallel};
 /// Workloads: two modes, and a task with a long tail.
 const NAMES: [&str; 2] = ["two-modal", "gpt-convAI"];
 const SLOS: [f64; 3] = [1.5, 3.0, 5.0];
-const SHOWN: [ScheduleName; 6] = [
-    ScheduleName::Goodput,
-    ScheduleName::Orloj,
-    ScheduleName::OrlojShared,
-    ScheduleName::Edf,
-    ScheduleName::Clockwork,
-    ScheduleName::Static,
+const SHOWN: [SchedulePolicy; 6] = [
+    SchedulePolicy::GOODPUT,
+    SchedulePolicy::ORLOJ,
+    schedulers::ORLOJ_SHARED,
+    SchedulePolicy::EDF,
+    SchedulePolicy::CLOCKWORK,
+    SchedulePolicy::STATIC,
 ];
 
 /// A workload under a window of a trace.
@@ -62,7 +63,7 @@ pub(super) fn section(traces: Option<&Path>, report: &mut Report) -> anyhow::Res
     let rates = in_parallel(&cases, |case| finish_rates(case, &windows))?;
     for (case, rates) in cases.iter().zip(&rates) {
         let (share, load) = case.point;
-        let who = SHOWN.map(ScheduleName::name).into_iter().chain([MARK]);
+        let who = SHOWN.map(SchedulePolicy::name).into_iter().chain([MARK]);
         for (who, rate) in who.zip(rates) {
             let name = format!("{} {}", case.named.name, windows[case.window].name);
             let rate = format!("{rate:.4}");
@@ -70,7 +71,7 @@ pub(super) fn section(traces: Option<&Path>, report: &mut Report) -> anyhow::Res
         }
     }
     let mut head = vec!["trace", "workload", "c0, load", "SLO"];
-    head.extend(SHOWN.map(ScheduleName::name));
+    head.extend(SHOWN.map(SchedulePolicy::name));
     head.push(MARK);
     let mut traces: Vec<&str> = windows.iter().map(|w| w.trace.as_str()).collect();
     traces.dedup();

@@ -11,7 +11,7 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::{DropPolicy, PolicyConfig};
 use spillgate_pipeline::profile::batch_sizes;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_recipes::drops;
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
@@ -44,16 +44,16 @@ limits: { in_flight: 65536 }
 ";
 
 /// The drop policy of the pipeline, its gate if it is not the policy's own, and the scheduler of the dynamic modules.
-const COMBINATIONS: [(DropPolicy, Option<f64>, ScheduleName); 9] = [
-    (DropPolicy::PARD, None, ScheduleName::Static),
-    (DropPolicy::PARD, None, ScheduleName::Orloj),
-    (DropPolicy::NONE, None, ScheduleName::Orloj),
-    (DropPolicy::NONE, None, ScheduleName::Goodput),
-    (DropPolicy::SPILLGATE, None, ScheduleName::Static),
-    (DropPolicy::SPILLGATE, None, ScheduleName::Orloj),
-    (DropPolicy::SPILLGATE, None, ScheduleName::Goodput),
-    (DropPolicy::SPILLGATE, Some(0.0), ScheduleName::Goodput),
-    (drops::SPILLGATE_NODOOR, Some(0.0), ScheduleName::Goodput),
+const COMBINATIONS: [(DropPolicy, Option<f64>, SchedulePolicy); 9] = [
+    (DropPolicy::PARD, None, SchedulePolicy::STATIC),
+    (DropPolicy::PARD, None, SchedulePolicy::ORLOJ),
+    (DropPolicy::NONE, None, SchedulePolicy::ORLOJ),
+    (DropPolicy::NONE, None, SchedulePolicy::GOODPUT),
+    (DropPolicy::SPILLGATE, None, SchedulePolicy::STATIC),
+    (DropPolicy::SPILLGATE, None, SchedulePolicy::ORLOJ),
+    (DropPolicy::SPILLGATE, None, SchedulePolicy::GOODPUT),
+    (DropPolicy::SPILLGATE, Some(0.0), SchedulePolicy::GOODPUT),
+    (drops::SPILLGATE_NODOOR, Some(0.0), SchedulePolicy::GOODPUT),
 ];
 
 /// Half of the requests near 20 ms, half near 90 ms, in all dynamic modules alike.
@@ -125,7 +125,7 @@ fn config(
     pipeline: &Pipeline,
     time: BatchTime,
     policy: PolicyConfig,
-    schedule: ScheduleName,
+    schedule: SchedulePolicy,
     dynamic: &[bool; 3],
     load: f64,
     seed: u64,
@@ -157,7 +157,7 @@ fn config(
     let module = |m: usize| DynamicModule {
         time,
         schedule: SchedulerConfig {
-            name: schedule,
+            policy: schedule,
             sizes: batch_sizes(LARGEST),
             planned: planned.batch[m],
             time,

@@ -5,20 +5,21 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_recipes::schedulers;
 use spillgate_sim::dynamic::{Instance, Job, run};
 
 use super::super::report::{Report, mean};
 use super::OrlojArgs;
 use crate::in_parallel;
 
-const SHOWN: [ScheduleName; 5] = [
-    ScheduleName::Goodput,
-    ScheduleName::Orloj,
-    ScheduleName::OrlojShared,
-    ScheduleName::Edf,
-    ScheduleName::Static,
+const SHOWN: [SchedulePolicy; 5] = [
+    SchedulePolicy::GOODPUT,
+    SchedulePolicy::ORLOJ,
+    schedulers::ORLOJ_SHARED,
+    SchedulePolicy::EDF,
+    SchedulePolicy::STATIC,
 ];
 /// Arrival rate over the rate that the device finishes in full batches of random members.
 const LOADS: [f64; 4] = [1.0, 1.3, 1.6, 2.0];
@@ -130,7 +131,7 @@ pub(super) fn section(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         Ok(rates)
     })?;
     let mut head = vec!["workload", "s", "SLO, ms", "load"];
-    head.extend(SHOWN.map(ScheduleName::name));
+    head.extend(SHOWN.map(SchedulePolicy::name));
     let mut rows = Vec::new();
     for ((workload, load), rates) in cases.iter().zip(&rates) {
         let mut row = vec![

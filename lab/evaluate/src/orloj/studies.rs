@@ -5,7 +5,8 @@ use std::time::Instant;
 use anyhow::Context;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
+use spillgate_recipes::schedulers;
 use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{Instance, run};
 use spillgate_worker_policy::schedule::Scoring;
@@ -71,10 +72,10 @@ pub(super) fn changes(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         ("lengths drift, learnt", Box::new(drift(8))),
     ];
     let shown = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
+        SchedulePolicy::GOODPUT,
+        SchedulePolicy::ORLOJ,
+        SchedulePolicy::EDF,
+        SchedulePolicy::CLOCKWORK,
     ];
     let mut rows = Vec::new();
     for (what, change) in changes {
@@ -92,7 +93,7 @@ pub(super) fn changes(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         rows.push(row);
     }
     let mut head = vec!["requests"];
-    head.extend(shown.map(ScheduleName::name));
+    head.extend(shown.map(SchedulePolicy::name));
     report.table(&head, &rows);
     Ok(())
 }
@@ -106,7 +107,7 @@ pub(super) fn scoring(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
     });
     let by_bins = BINS.map(|bins| Scoring { bins, ..usual });
     let variants: Vec<Scoring> = [usual].into_iter().chain(by_rate).chain(by_bins).collect();
-    let names = [ScheduleName::Orloj, ScheduleName::OrlojShared];
+    let names = [SchedulePolicy::ORLOJ, schedulers::ORLOJ_SHARED];
     // By case, name and variant.
     let rates = in_parallel(&grid(), |(named, point, slo)| {
         let work = named::workload(named, point.0, point.1, *slo, args.requests);
@@ -171,10 +172,10 @@ pub(super) fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<
     );
     let named = two_modal()?;
     let shown = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
+        SchedulePolicy::GOODPUT,
+        SchedulePolicy::ORLOJ,
+        SchedulePolicy::EDF,
+        SchedulePolicy::CLOCKWORK,
     ];
     let mut rows = Vec::new();
     for mean_ms in [64.0, 16.0, 4.0, 1.0] {
@@ -202,7 +203,7 @@ pub(super) fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<
         rows.push(row);
     }
     let mut head = vec!["mean time alone"];
-    head.extend(shown.map(ScheduleName::name));
+    head.extend(shown.map(SchedulePolicy::name));
     report.table(&head, &rows);
     Ok(())
 }

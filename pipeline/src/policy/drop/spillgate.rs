@@ -2,7 +2,7 @@
 
 use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve};
 use crate::policy::{DispatchPolicyName, PlanName};
-use crate::schedule::ScheduleName;
+use crate::schedule::SchedulePolicy;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "spillgate",
@@ -21,5 +21,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     ranks: true,
     dispatch: DispatchPolicyName::EarliestStart,
     plan: PlanName::Spillgate,
-    dynamic_schedule: Some(ScheduleName::Goodput),
+    dynamic_schedule: Some(SchedulePolicy::GOODPUT),
 };

@@ -7,7 +7,7 @@ use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{OptionValue, Pipeline, PortRef, Workers};
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::spec::LIMITS_DEFAULT;
 
 use crate::compile::{TRAFFIC, catalog};
@@ -200,7 +200,7 @@ outputs: { out: $b.payload }
 }
 
 /// Schedulers of the modules, and the drop policy that counts.
-fn schedules(modules: &str, policy: &str) -> (Vec<Option<ScheduleName>>, DropPolicy) {
+fn schedules(modules: &str, policy: &str) -> (Vec<Option<SchedulePolicy>>, DropPolicy) {
     let outputs = "outputs: { who: $who.id }";
     let text = format!("name: a\nslo: 300ms\nmodules:\n{modules}\n{outputs}\n{policy}\n");
     let pipeline = accepted(&text);
@@ -213,7 +213,7 @@ fn goodput_is_the_default_where_time_varies() {
     let detect = "  detect: { op: detector, model: m.pt, inputs: { image: $source.frame } }\n";
     let who = "  who: { op: face_recognizer, model: f.pt, inputs: { image: $source.frame";
     let of_boxes = format!("{detect}{who}, boxes: $detect.people }} }}");
-    let (goodput, ours) = (Some(ScheduleName::Goodput), DropPolicy::SPILLGATE);
+    let (goodput, ours) = (Some(SchedulePolicy::GOODPUT), DropPolicy::SPILLGATE);
     assert_eq!(schedules(&of_boxes, ""), (vec![None, goodput], ours));
     // The whole picture: one face, always as long.
     let whole = format!("{who} }} }}");
@@ -225,7 +225,7 @@ fn goodput_is_the_default_where_time_varies() {
         (vec![None, None], DropPolicy::PARD)
     );
     let named = format!("{detect}{who}, boxes: $detect.people }}, schedule: static }}");
-    let fixed = (vec![None, Some(ScheduleName::Static)], ours);
+    let fixed = (vec![None, Some(SchedulePolicy::STATIC)], ours);
     assert_eq!(schedules(&named, ""), fixed);
 }
 
@@ -240,7 +240,7 @@ fn how_far_back_times_count_can_be_set() {
         (module.schedule, module.window.samples, module.window.age)
     };
     let minute = Duration::from_secs(60);
-    let edf = Some(ScheduleName::Edf);
+    let edf = Some(SchedulePolicy::EDF);
     assert_eq!(
         with("{ name: edf, samples: 500, age: 60s }"),
         (edf, 500, minute)

@@ -307,6 +307,7 @@ fn policies(golden: &mut Golden) {
     golden.root("policy: { drop: dedline }");
     golden.root("policy: { drop: pard-sf }");
     golden.root("policy: { drop: pard, dispatch: random }");
+    golden.root("policy: { dispatch: least-outstanding-free }");
     golden.root("policy: { drop: [deadline], dispatch: }");
     golden.root("policy: { drop: pard, dispatch: pull }");
     golden.root("policy: { schedule: orloj }");
@@ -380,6 +381,7 @@ fn batches_workers_and_queues(golden: &mut Golden) {
     golden.field("queue: -1");
     golden.field("queue: 1.5");
     golden.field("schedule: orlog");
+    golden.field("schedule: clipper");
     golden.field("schedule: [edf]");
     golden.field("schedule: { nam: edf }");
     golden.field("schedule: { name: edf, samples: 0 }");

@@ -1,6 +1,7 @@
 use std::fmt::Write;
 
 use spillgate_pipeline::policy::DispatchPolicyName;
+use spillgate_recipes::placements;
 
 use super::*;
 
@@ -19,14 +20,14 @@ fn in_turn(initial: [&str; 2]) -> Scenario {
 }
 
 fn figures(scenario: &Scenario, n: u16, dispatch: DispatchPolicyName) -> (usize, usize, usize) {
-    let f = run_divided(scenario, PlacementName::Spillgate, true, (n, dispatch));
+    let f = run_divided(scenario, PlacementPolicy::SPILLGATE, true, (n, dispatch));
     (f.requests, f.in_time, f.loads)
 }
 
 #[test]
 fn one_process_serves_as_an_undivided_scenario() {
     let scenario = in_turn(["0", ""]);
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let (whole, ..) = run(&scenario, name, true, false);
         let divided = run_divided(&scenario, name, true, (1, DispatchPolicyName::Affinity));
         assert_eq!(

@@ -50,9 +50,9 @@ fn weights_that_requests_wait_for_do_not_give_way_for_others() {
     for seed in 0..3 {
         let scenario = short_of_both(seed);
         let figures = |name, is_fair| run(&scenario, name, is_fair, false).0;
-        let on_demand = figures(PlacementName::Lru, true);
+        let on_demand = figures(PlacementPolicy::LRU, true);
         for is_fair in [true, false] {
-            let ours = figures(PlacementName::Spillgate, is_fair);
+            let ours = figures(PlacementPolicy::SPILLGATE, is_fair);
             println!(
                 "{seed} {is_fair}: in time {:.3}, {} loads; lru {:.3}, {}",
                 ours.share, ours.loads, on_demand.share, on_demand.loads

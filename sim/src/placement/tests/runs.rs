@@ -3,6 +3,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::*;
+use spillgate_recipes::placements;
 
 /// Clockwork's `send_infer`, `send_load`, `exec` and `load`, with their moments in ms.
 fn actions(log: &[Logged]) -> Vec<(u64, &'static str, u32, usize)> {
@@ -22,7 +23,7 @@ fn a_small_run_goes_as_computed_by_hand() {
     // 3 ms: E (model 1) comes, with 10 ms. Even alone it cannot end by 13 after 9: cancelled then.
     let arrivals = "0,0,50\n0.001,0,50\n0.001,0,50\n0.002,1,40\n0.003,1,10\n";
     let scenario = scenario(system(), arrivals, "");
-    let (figures, outcomes, log) = run(&scenario, PlacementName::Clockwork, true, true);
+    let (figures, outcomes, log) = run(&scenario, PlacementPolicy::CLOCKWORK, true, true);
     let ends: Vec<End> = outcomes.iter().map(|o| o.end).collect();
     let latencies = [4, 7, 11, 22].map(|l| End::Answered(ms(l)));
     assert_eq!(ends[..4], latencies);
@@ -48,11 +49,28 @@ fn a_small_run_goes_as_computed_by_hand() {
     );
 }
 
+/// A LOAD takes 8 ms, and the request of the second model has 5.
+#[test]
+fn clockwork_reads_no_model_that_no_request_can_wait_for_and_the_repaired_one_does() {
+    let scenario = scenario(system(), "0.050,1,5\n", "");
+    for (policy, does) in [
+        (PlacementPolicy::CLOCKWORK, &[][..]),
+        (
+            placements::CLOCKWORK_FIXED,
+            &[(50, "send_load", 1, 0), (50, "load", 1, 0)],
+        ),
+    ] {
+        let (_, outcomes, log) = run(&scenario, policy, true, true);
+        assert_eq!(outcomes[0].end, End::Cancelled);
+        assert_eq!(actions(&log), does, "{policy:?}");
+    }
+}
+
 #[test]
 fn closed_loop_clients_keep_their_requests_under_way_until_the_end() {
     // Two requests of model 0 at a time, of 100 ms in all. Both run as a batch of 6 ms where they are sent together.
     let scenario = scenario(system(), "", "0,2,50\n");
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let (figures, ends, _) = run(&scenario, name, true, false);
         assert!(ends.iter().all(|e| matches!(e.end, End::Answered(_))));
         assert_eq!(figures.in_time, ends.len());
@@ -70,7 +88,7 @@ fn closed_loop_clients_keep_their_requests_under_way_until_the_end() {
 fn a_client_whose_requests_end_as_they_come_asks_again_a_little_later() {
     // No batch ends within 1 ms: a request each ms, and none after 100 ms.
     let scenario = scenario(system(), "", "0,1,1\n");
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let (_, ends, _) = run(&scenario, name, true, false);
         assert!(
             (100..=102).contains(&ends.len()),
@@ -118,7 +136,7 @@ fn random() -> impl Strategy<Value = Scenario> {
 proptest! {
     #[test]
     fn equal_runs_are_equal_and_every_request_ends(scenario in random()) {
-        for name in PlacementName::ALL {
+        for name in placements::ALL {
             let once = run(&scenario, name, true, true);
             prop_assert!(once.1.iter().all(|o| o.end != End::Open), "{}", name.name());
             prop_assert_eq!(&once, &run(&scenario, name, true, true));
@@ -137,7 +155,7 @@ fn clients_without_an_slo_get_what_is_idle_and_count_apart() {
             ..system()
         };
         let scenario = scenario(system, &asks, clients);
-        let (figures, outcomes, _) = run(&scenario, PlacementName::Spillgate, true, false);
+        let (figures, outcomes, _) = run(&scenario, PlacementPolicy::SPILLGATE, true, false);
         let background = outcomes.into_iter().filter(|o| o.client.is_some());
         (figures, background.map(|o| o.end).collect::<Vec<End>>())
     };

@@ -34,7 +34,7 @@ fn models_that_are_seldom_asked_for_get_their_shares_where_links_are_short() {
     for seed in 0..2 {
         let scenario = seldom_asked_for(seed);
         let least = |is_fair: bool| {
-            let (figures, _, _) = run(&scenario, PlacementName::Spillgate, is_fair, false);
+            let (figures, _, _) = run(&scenario, PlacementPolicy::SPILLGATE, is_fair, false);
             figures.least_share.expect("models have enough requests")
         };
         let (without, with) = (least(false), least(true));

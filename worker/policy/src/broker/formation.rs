@@ -3,7 +3,7 @@
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::time::Timestamp;
 
 use super::BrokerConfig;
@@ -25,7 +25,7 @@ impl<T> Formation<T> {
     /// The way that the configuration asks for. `static` forms batches as planned, as any module without a scheduler.
     pub(super) fn new(config: &BrokerConfig) -> Self {
         let schedule = config.schedule.as_ref();
-        match schedule.filter(|s| s.name != ScheduleName::Static) {
+        match schedule.filter(|s| s.policy != SchedulePolicy::STATIC) {
             Some(schedule) => Formation::Scheduled(Box::new(Scheduled::new(schedule.clone()))),
             None if config.recipe.bind == Bind::Late => Formation::Late(Late::new()),
             None => Formation::Ahead(Ahead::new()),

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use spillgate_pipeline::placement::{Decider, PlacementName};
+use spillgate_pipeline::placement::{Decider, PlacementPolicy};
 use spillgate_pipeline::policy::recipe::Recipe;
 use spillgate_pipeline::policy::{BudgetOrder, DropPolicy, POLICY_DEFAULT};
 use spillgate_recipes::drops;
@@ -98,8 +98,8 @@ fn under_overload_a_higher_rank_goes_first() {
 #[test]
 fn beside_our_placement_a_frame_that_would_be_late_is_not_decoded() {
     for (placement, is_dropped) in [
-        (PlacementName::Spillgate, true),
-        (PlacementName::Lru, false),
+        (PlacementPolicy::SPILLGATE, true),
+        (PlacementPolicy::LRU, false),
     ] {
         let recipe = POLICY_DEFAULT
             .decided_by(Decider::Placement(placement))

@@ -10,8 +10,9 @@ use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_recipes::schedulers;
 
 use super::*;
 use crate::profiler;
@@ -387,7 +388,7 @@ fn scheduled() -> Device<u64> {
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: Some(SchedulerConfig {
-            name: ScheduleName::Nexus,
+            policy: schedulers::NEXUS,
             sizes: vec![1, 2, 4],
             planned: 4,
             time: BatchTime::new(BatchForm::Padded, 1.0, 0.5, 0.0).unwrap(),

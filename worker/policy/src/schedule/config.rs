@@ -7,7 +7,7 @@ use spillgate_pipeline::distribution::{
 };
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes};
-use spillgate_pipeline::schedule::{SCHEDULED_BATCH_MAX, ScheduleName};
+use spillgate_pipeline::schedule::{SCHEDULED_BATCH_MAX, SchedulePolicy};
 
 use super::pending::Slot;
 use super::score::Scoring;
@@ -33,10 +33,10 @@ const USUAL_MIN: Duration = Duration::from_micros(1);
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
     /// Which one.
-    pub name: ScheduleName,
+    pub policy: SchedulePolicy,
     /// Sizes that the model is compiled or profiled for, rising. A batch is computed at one of them, padded.
     pub sizes: Vec<u32>,
-    /// Size of a batch as planned: that of `static` and `nexus`.
+    /// Size of a batch as planned.
     pub planned: u32,
     /// Time of a batch from its members' lengths.
     pub time: BatchTime,
@@ -46,7 +46,7 @@ pub struct SchedulerConfig {
     pub window: Window,
     /// Most requests that wait.
     pub capacity: usize,
-    /// How `orloj` and `orloj-shared` score them.
+    /// How [`Choice::Score`](spillgate_pipeline::schedule::Choice::Score) scores them.
     pub scoring: Scoring,
 }
 
@@ -105,7 +105,7 @@ impl SchedulerConfig {
         execution: &[Duration],
         planned: u32,
     ) -> Result<Option<Self>, NoSchedule> {
-        let Some(name) = module.schedule else {
+        let Some(policy) = module.schedule else {
             return Ok(None);
         };
         let refused = |cause| NoSchedule {
@@ -119,7 +119,7 @@ impl SchedulerConfig {
         let time = BatchTime::new(BatchForm::Shrinking, 0.0, once / usual_ms, each);
         let largest = module.batch.max.min(execution.len() as u32).max(1);
         Ok(Some(SchedulerConfig {
-            name,
+            policy,
             planned: planned.clamp(1, largest),
             sizes: batch_sizes(largest),
             time: time.map_err(refused)?,
@@ -177,7 +177,7 @@ fn profile(execution: &[Duration]) -> ModuleProfile {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::schedule::ScheduleName;
+    use spillgate_pipeline::schedule::SchedulePolicy;
     use spillgate_pipeline::testing::noop_pipeline;
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
         module.batch.max = 16;
         let none = SchedulerConfig::of(module, &[Duration::ZERO], 1);
         assert!(none.unwrap().is_none(), "it names no scheduler");
-        module.schedule = Some(ScheduleName::Goodput);
+        module.schedule = Some(SchedulePolicy::GOODPUT);
         // 12 ms for a batch and 3 ms for a member; and a batch that takes 20 ms whatever its size.
         for (once, each) in [(12, 3), (20, 0)] {
             let execution: Vec<Duration> = (1..=16)

@@ -87,7 +87,7 @@ impl Explorer {
 mod tests {
     use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
     use spillgate_pipeline::id::RequestId;
-    use spillgate_pipeline::schedule::ScheduleName;
+    use spillgate_pipeline::schedule::SchedulePolicy;
 
     use super::*;
     use crate::schedule::{Pending, Scheduler, SchedulerConfig, Scoring};
@@ -96,7 +96,7 @@ mod tests {
 
     fn scheduler() -> Scheduler {
         let config = SchedulerConfig {
-            name: ScheduleName::Orloj,
+            policy: SchedulePolicy::ORLOJ,
             sizes: vec![1, 2, 4],
             planned: 4,
             time: BatchTime::new(BatchForm::Padded, 1.0, 0.5, 0.0).unwrap(),

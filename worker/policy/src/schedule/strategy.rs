@@ -1,11 +1,10 @@
-//! The part that differs between schedulers, and the list of schedulers.
+//! The part that differs between schedulers, and the list of strategies.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::predict::EstimatorName;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::Choice;
 use spillgate_pipeline::time::Timestamp;
 
 use super::book::Book;
@@ -92,7 +91,7 @@ pub(crate) trait Strategy: Debug + Send {
     fn choose(&mut self, view: View<'_>) -> Option<Chosen>;
 }
 
-/// The strategy of each name: the list of schedulers.
+/// The strategy of each way to choose: the list of strategies.
 pub(super) fn strategy(config: &SchedulerConfig) -> Box<dyn Strategy> {
     let SchedulerConfig {
         sizes,
@@ -100,15 +99,13 @@ pub(super) fn strategy(config: &SchedulerConfig) -> Box<dyn Strategy> {
         scoring,
         ..
     } = config;
-    match config.name {
-        ScheduleName::Goodput => Box::new(Goodput::default()),
-        ScheduleName::Orloj => Box::new(Orloj::new(sizes, false, *scoring)),
-        ScheduleName::OrlojShared => Box::new(Orloj::new(sizes, true, *scoring)),
-        ScheduleName::Clockwork => Box::new(Clockwork::new(EstimatorName::LastMax)),
-        ScheduleName::ClockworkMean => Box::new(Clockwork::new(EstimatorName::LastMean)),
-        ScheduleName::Edf => Box::new(Edf::default()),
-        ScheduleName::Nexus => Box::new(Nexus::new(*planned)),
-        ScheduleName::Clipper => Box::new(Clipper::new()),
-        ScheduleName::Static => Box::new(Planned::new(*planned)),
+    match config.policy.choice() {
+        Choice::Goodput => Box::new(Goodput::default()),
+        Choice::Score { is_shared } => Box::new(Orloj::new(sizes, is_shared, *scoring)),
+        Choice::RequiredStart(estimator) => Box::new(Clockwork::new(estimator)),
+        Choice::EarliestDeadline => Box::new(Edf::default()),
+        Choice::FirstRun => Box::new(Nexus::new(*planned)),
+        Choice::Increasing => Box::new(Clipper::new()),
+        Choice::Planned => Box::new(Planned::new(*planned)),
     }
 }

@@ -6,6 +6,7 @@ use spillgate_pipeline::distribution::{
     BatchForm, BatchTime, Distribution, Maximum, WINDOW_DEFAULT,
 };
 use spillgate_pipeline::schedule::SCHEDULED_BATCH_MAX;
+use spillgate_recipes::schedulers;
 
 use super::score::ScoreLaw;
 use super::*;
@@ -17,9 +18,9 @@ const C1: f64 = 0.3;
 /// Mean lengths of the applications.
 const MEANS: [f64; 3] = [20.0, 90.0, 45.0];
 
-fn config(name: ScheduleName) -> SchedulerConfig {
+fn config(name: SchedulePolicy) -> SchedulerConfig {
     SchedulerConfig {
-        name,
+        policy: name,
         sizes: vec![1, 2, 4, 8, 16],
         planned: 4,
         time: BatchTime::new(BatchForm::Padded, C0, C1, 0.0).unwrap(),
@@ -48,7 +49,7 @@ fn pending(id: u64, application: u16, arrived: f64, slack: f64) -> Pending {
 }
 
 /// Lengths spread evenly from half of an application's mean to one and a half of it.
-fn taught(name: ScheduleName) -> Scheduler {
+fn taught(name: SchedulePolicy) -> Scheduler {
     let mut scheduler = Scheduler::new(config(name)).unwrap();
     for i in 0..200 {
         for (application, mean) in MEANS.iter().enumerate() {
@@ -68,7 +69,7 @@ fn next(scheduler: &mut Scheduler, now: f64) -> (Option<ScheduledBatch>, Vec<Giv
 
 #[test]
 fn empty_single_and_full() {
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         let mut scheduler = taught(name);
         assert_eq!(next(&mut scheduler, 1.0), (None, vec![]), "{name}");
         scheduler
@@ -100,7 +101,7 @@ fn empty_single_and_full() {
 
 #[test]
 fn without_samples_and_for_strangers_it_serves_by_the_prior_and_the_mixture() {
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         let mut untaught = Scheduler::new(config(name)).unwrap();
         untaught.insert(at(1.0), pending(0, 7, 1.0, 900.0)).unwrap();
         assert!(next(&mut untaught, 1.0).0.is_some(), "{name}");
@@ -120,7 +121,7 @@ fn without_samples_and_for_strangers_it_serves_by_the_prior_and_the_mixture() {
 #[test]
 fn what_cannot_be_built_is_refused_in_words() {
     let refused = |change: &dyn Fn(&mut SchedulerConfig)| {
-        let mut config = config(ScheduleName::Goodput);
+        let mut config = config(SchedulePolicy::GOODPUT);
         change(&mut config);
         Scheduler::new(config).unwrap_err().to_string()
     };
@@ -136,7 +137,7 @@ fn what_cannot_be_built_is_refused_in_words() {
     assert!(refused(&|c| c.scoring.delay_rate = f64::NAN).contains("rate of NaN per ms"));
     assert!(refused(&|c| c.scoring.bins = 0).contains("in 0 bins"));
     assert!(refused(&|c| c.prior_ms = f64::NAN).contains("NaN"));
-    let mut scheduler = taught(ScheduleName::Goodput);
+    let mut scheduler = taught(SchedulePolicy::GOODPUT);
     assert!(scheduler.learn(at(0.0), Application(0), -1.0).is_err());
     assert!(scheduler.learn(at(0.0), Application(0), f64::NAN).is_err());
 }
@@ -161,7 +162,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Drives a scheduler; each request must leave exactly once. The batches, for comparison.
-fn drive(name: ScheduleName, steps: &[Step]) -> Vec<ScheduledBatch> {
+fn drive(name: SchedulePolicy, steps: &[Step]) -> Vec<ScheduledBatch> {
     let mut scheduler = taught(name);
     let (mut now, mut ids) = (1.0, 0);
     let mut waiting = BTreeSet::new();
@@ -217,7 +218,7 @@ proptest! {
 
     #[test]
     fn each_request_leaves_exactly_once_and_runs_repeat(steps in steps()) {
-        for name in ScheduleName::ALL {
+        for name in schedulers::ALL {
             prop_assert_eq!(drive(name, &steps), drive(name, &steps));
         }
     }
@@ -235,7 +236,7 @@ proptest! {
         ),
         is_shared: bool,
     ) {
-        let name = if is_shared { ScheduleName::OrlojShared } else { ScheduleName::Orloj };
+        let name = if is_shared { schedulers::ORLOJ_SHARED } else { SchedulePolicy::ORLOJ };
         let mut scheduler = taught(name);
         let scoring = Scoring::default();
         let mut waiting: Vec<Pending> = Vec::new();
@@ -298,7 +299,7 @@ proptest! {
     fn goodput_chooses_the_best_candidate(
         arrivals in prop::collection::vec((0..3u16, 30.0..900.0f64), 1..40),
     ) {
-        let mut scheduler = taught(ScheduleName::Goodput);
+        let mut scheduler = taught(SchedulePolicy::GOODPUT);
         let mut waiting = Vec::new();
         for (id, &(application, slack)) in arrivals.iter().enumerate() {
             let pending = pending(id as u64, application, 1.0, slack);
@@ -361,7 +362,7 @@ proptest! {
 
 #[test]
 fn goodput_does_not_batch_the_long_with_the_short() {
-    let mut scheduler = taught(ScheduleName::Goodput);
+    let mut scheduler = taught(SchedulePolicy::GOODPUT);
     for id in 0..4 {
         scheduler
             .insert(at(1.0), pending(id, 0, 1.0, 120.0))
@@ -377,7 +378,7 @@ fn goodput_does_not_batch_the_long_with_the_short() {
 
 #[test]
 fn goodput_pads_a_batch_that_is_over_half_full() {
-    let mut scheduler = taught(ScheduleName::Goodput);
+    let mut scheduler = taught(SchedulePolicy::GOODPUT);
     for id in 0..3 {
         scheduler
             .insert(at(1.0), pending(id, 0, 1.0, 900.0))
@@ -390,9 +391,9 @@ fn goodput_pads_a_batch_that_is_over_half_full() {
 #[test]
 fn what_cannot_make_it_is_given_up_with_the_numbers() {
     for name in [
-        ScheduleName::Goodput,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
+        SchedulePolicy::GOODPUT,
+        SchedulePolicy::EDF,
+        SchedulePolicy::CLOCKWORK,
     ] {
         let mut scheduler = taught(name);
         scheduler.insert(at(1.0), pending(0, 1, 1.0, 45.0)).unwrap();
@@ -410,7 +411,7 @@ fn what_cannot_make_it_is_given_up_with_the_numbers() {
 #[test]
 fn clockwork_loses_the_action_behind_an_overrun() {
     for (late, lost) in [(4.0, 0), (6.0, 1)] {
-        let mut scheduler = taught(ScheduleName::ClockworkMean);
+        let mut scheduler = taught(schedulers::CLOCKWORK_MEAN);
         scheduler
             .insert(at(1.0), pending(0, 0, 1.0, 900.0))
             .unwrap();
@@ -442,8 +443,8 @@ fn clockwork_loses_the_action_behind_an_overrun() {
 #[test]
 fn clockwork_predicts_by_the_last_ten() {
     for (name, expected) in [
-        (ScheduleName::Clockwork, 110.0),
-        (ScheduleName::ClockworkMean, 65.0),
+        (SchedulePolicy::CLOCKWORK, 110.0),
+        (schedulers::CLOCKWORK_MEAN, 65.0),
     ] {
         let mut scheduler = taught(name);
         let mut now = 0.0;
@@ -471,7 +472,7 @@ fn clockwork_predicts_by_the_last_ten() {
 
 #[test]
 fn nexus_drops_what_stands_before_the_first_run_in_time() {
-    let mut scheduler = taught(ScheduleName::Nexus);
+    let mut scheduler = taught(schedulers::NEXUS);
     for (id, slack) in [900.0, 100.0, 900.0, 900.0].into_iter().enumerate() {
         let arrived = 1.0 + id as f64;
         scheduler
@@ -486,7 +487,7 @@ fn nexus_drops_what_stands_before_the_first_run_in_time() {
 
 #[test]
 fn clipper_grows_by_one_and_shrinks_by_a_tenth() {
-    let mut scheduler = taught(ScheduleName::Clipper);
+    let mut scheduler = taught(schedulers::CLIPPER);
     let mut sizes = Vec::new();
     for round in 0..14u64 {
         let now = round as f64 * 1e4;

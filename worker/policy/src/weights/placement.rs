@@ -23,7 +23,6 @@ mod lateness;
 pub(crate) mod load;
 mod most;
 mod queues;
-mod recipe;
 mod shadow;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -41,10 +40,9 @@ use lateness::Lateness;
 use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
-use recipe::LateLoads;
-pub use recipe::{Recipe, recipe_of};
 use shadow::Shadow;
-pub use spillgate_pipeline::placement::PlacementName;
+pub use spillgate_pipeline::placement::PlacementPolicy;
+use spillgate_pipeline::placement::recipe::{LateLoads, Recipe};
 
 /// What a placement knows of a model.
 #[derive(Clone, Debug)]
@@ -148,8 +146,8 @@ struct OfWeights {
 
 impl Placement {
     /// A placement before its first event.
-    pub fn new(name: PlacementName, config: PlacementConfig) -> Self {
-        let recipe = recipe_of(name);
+    pub fn new(policy: PlacementPolicy, config: PlacementConfig) -> Self {
+        let recipe = policy.recipe();
         let estimator = |seed| Estimator::new(recipe.estimator, recipe.cap, seed);
         let PlacementConfig {
             sizes,

@@ -10,7 +10,7 @@ use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId, WeightsId
 use spillgate_pipeline::message::Arrival;
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_recipes::drops;
@@ -49,7 +49,7 @@ struct World {
 
 impl World {
     /// `first_load`: what the policy expects of a load until one was measured. The popular models are there from the start.
-    fn new(policy: DropPolicy, schedule: Option<ScheduleName>, first_load: Duration) -> Self {
+    fn new(policy: DropPolicy, schedule: Option<SchedulePolicy>, first_load: Duration) -> Self {
         let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
         let module = &mut pipeline.modules[1];
         (module.batch.max, module.schedule, module.window) = (4, schedule, WINDOW_DEFAULT);
@@ -193,7 +193,7 @@ fn what_is_there_is_served_beside_loads() {
     for (policy, schedule) in [
         (DropPolicy::SPILLGATE, None),
         (drops::PARD_LBF, None),
-        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput)),
+        (DropPolicy::SPILLGATE, Some(SchedulePolicy::GOODPUT)),
     ] {
         let mut world = World::new(policy, schedule, Duration::ZERO);
         world.serve(REQUESTS, 1);

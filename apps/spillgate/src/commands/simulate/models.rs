@@ -20,9 +20,9 @@ use spillgate_sim::report::Models;
 use spillgate_sim::{Contender, SimConfig};
 
 use super::{SimulateArgs, load};
-use crate::commands;
-use crate::commands::placing::{Fairness, device, placement};
+use crate::commands::placing::{Fairness, device};
 use crate::commands::ranges::{bytes, number};
+use crate::commands::{self, offered};
 
 /// Popularity of the models of a family unless said otherwise.
 const ZIPF_DEFAULT: f64 = 0.9;
@@ -34,7 +34,7 @@ const MB: f64 = 1e6;
 pub(super) struct ModelsArgs {
     /// Placement of models and batches on devices; repeat it to compare [default: spillgate where --scenario or --device is given;
     /// else devices decide themselves, and keep the models that they have read]
-    #[arg(long, value_name = "NAME", value_parser = placement())]
+    #[arg(long, value_name = "NAME", value_parser = offered::placements())]
     pub(super) placement: Vec<String>,
     /// Whether models get fair shares of device time, under placements that know them.
     #[arg(long, value_enum, default_value = "on")]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
-use spillgate_worker_policy::weights::placement::PlacementName;
+use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 use crate::commands::ranges::number;
 
@@ -72,15 +72,15 @@ pub(super) fn run(
     anyhow::ensure!(
         placements
             .iter()
-            .all(|p| PlacementName::by_name(p).is_some()),
+            .all(|p| PlacementPolicy::by_name(p).is_some()),
         "--placement brokers: a scenario has no pipeline file whose policies would serve; name a placement"
     );
-    let mut named: Vec<PlacementName> = placements
+    let mut named: Vec<PlacementPolicy> = placements
         .iter()
-        .filter_map(|p| PlacementName::by_name(p))
+        .filter_map(|p| PlacementPolicy::by_name(p))
         .collect();
     if named.is_empty() {
-        named.push(PlacementName::Spillgate);
+        named.push(PlacementPolicy::SPILLGATE);
     }
     anyhow::ensure!(
         actions.is_none() || named.len() == 1,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet, batch_sizes};
-use spillgate_pipeline::schedule::{Application, SCHEDULED_BATCH_MAX, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SCHEDULED_BATCH_MAX, SchedulePolicy};
 use spillgate_sim::dynamic::{Job, csv};
 use spillgate_sim::placement::ARRIVAL_COLUMNS;
 use spillgate_sim::world::{DynamicModule, DynamicWork};
@@ -136,7 +136,7 @@ impl Law {
     /// The module under a scheduler.
     pub(super) fn scheduled(
         &self,
-        name: ScheduleName,
+        name: SchedulePolicy,
         planned: u32,
         mean_ms: f64,
     ) -> DynamicModule {
@@ -144,7 +144,7 @@ impl Law {
         DynamicModule {
             time: self.time,
             schedule: SchedulerConfig {
-                name,
+                policy: name,
                 sizes: self.sizes.clone(),
                 planned: planned.clamp(1, largest),
                 time: self.time,

@@ -3,9 +3,10 @@
 use crate::schedule::SchedulerConfig;
 use spillgate_pipeline::distribution::WINDOW_DEFAULT;
 use spillgate_pipeline::id::MemberId;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_recipes::drops;
+use spillgate_recipes::schedulers;
 
 use super::*;
 
@@ -14,7 +15,7 @@ const MS: u64 = 1_000_000;
 /// A broker whose batches take 10 ms a member.
 fn broker(
     policy: DropPolicy,
-    schedule: Option<ScheduleName>,
+    schedule: Option<SchedulePolicy>,
     batch: u32,
     is_family: bool,
 ) -> Broker<u64> {
@@ -70,9 +71,9 @@ fn steps(members: u16) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..100)
 }
 
-fn ways() -> impl Strategy<Value = (DropPolicy, Option<ScheduleName>, u32)> {
-    let schedules = ScheduleName::ALL.map(Some).into_iter().chain([None, None]);
-    let schedules: Vec<Option<ScheduleName>> = schedules.collect();
+fn ways() -> impl Strategy<Value = (DropPolicy, Option<SchedulePolicy>, u32)> {
+    let schedules = schedulers::ALL.map(Some).into_iter().chain([None, None]);
+    let schedules: Vec<Option<SchedulePolicy>> = schedules.collect();
     (
         prop::sample::select(drops::ALL.to_vec()),
         prop::sample::select(schedules),
@@ -277,7 +278,7 @@ fn batch_ids_at(broker: &mut Broker<u64>, out: &mut Vec<Rejected<u64>>) -> Vec<u
 /// A scheduler that wants more of the first member does not keep the others waiting.
 #[test]
 fn requests_of_other_members_are_served_while_a_scheduler_waits() {
-    for schedule in ScheduleName::ALL {
+    for schedule in schedulers::ALL {
         let mut broker = broker(DropPolicy::SPILLGATE, Some(schedule), 4, true);
         let mut out = Vec::new();
         for id in 0..12 {

@@ -4,7 +4,7 @@ use super::*;
 use spillgate_recipes::drops;
 
 /// A worker whose batches of `n` take `n` ms, and where a batch of requests without an SLO may take 2 ms.
-fn device(policy: DropPolicy, schedule: Option<ScheduleName>) -> Device<()> {
+fn device(policy: DropPolicy, schedule: Option<SchedulePolicy>) -> Device<()> {
     let execution: Vec<Duration> = (1..=4).map(Duration::from_millis).collect();
     let mut pipeline = noop_pipeline(Duration::from_secs(1), &[&[0]], &[]);
     pipeline.modules[1].batch.max = 4;
@@ -75,8 +75,8 @@ fn they_run_when_nothing_else_waits_in_batches_that_are_short() {
         (drops::PARD_HBF, None),
         (DropPolicy::NEXUS, None),
         (DropPolicy::NONE, None),
-        (DropPolicy::SPILLGATE, Some(ScheduleName::Edf)),
-        (DropPolicy::SPILLGATE, Some(ScheduleName::Goodput)),
+        (DropPolicy::SPILLGATE, Some(SchedulePolicy::EDF)),
+        (DropPolicy::SPILLGATE, Some(SchedulePolicy::GOODPUT)),
     ] {
         let mut device = device(policy, schedule);
         let first = arrive_background(&mut device, 0, &[1, 2, 3, 4, 5], LONG);

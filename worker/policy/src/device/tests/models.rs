@@ -9,7 +9,7 @@ use crate::weights::store::{FAILED_FOR, WeightStoreConfig, WeightsSize, WorkerWe
 const LOAD: u64 = 20;
 
 /// A worker whose family has three members of a page each, on a device with two pages. Member 0 is there. A batch takes 10.
-fn device(policy: DropPolicy, schedule: Option<ScheduleName>) -> Device<()> {
+fn device(policy: DropPolicy, schedule: Option<SchedulePolicy>) -> Device<()> {
     let mut pipeline = noop_pipeline(Duration::from_nanos(1000), &[&[0]], &[]);
     pipeline.policy.drop = policy;
     let module = &mut pipeline.modules[1];
@@ -108,7 +108,7 @@ fn read_ended(device: &mut Device<()>, now: u64, is_there: bool) -> Vec<Does> {
 
 #[test]
 fn weights_are_read_beside_batches_and_their_requests_run_then() {
-    for schedule in [None, Some(ScheduleName::Goodput)] {
+    for schedule in [None, Some(SchedulePolicy::GOODPUT)] {
         let mut device = device(DropPolicy::SPILLGATE, schedule);
         let reads = [Does::Holds(1, true), Does::Read(1, vec![])];
         assert_eq!(ask(&mut device, 0, 1, 1, 1000), reads);

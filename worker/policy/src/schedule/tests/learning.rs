@@ -1,9 +1,10 @@
 //! What is learnt while requests are served: how slow the device is, lengths that change, what batches take.
 
 use super::*;
+use spillgate_recipes::schedulers;
 
 /// A scheduler for batches that take half of their longest and half of their sum.
-fn sharing_half(name: ScheduleName) -> Scheduler {
+fn sharing_half(name: SchedulePolicy) -> Scheduler {
     let mut config = config(name);
     config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
     Scheduler::new(config).unwrap()
@@ -11,7 +12,7 @@ fn sharing_half(name: ScheduleName) -> Scheduler {
 
 #[test]
 fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         let mut scheduler = taught(name);
         let mut now = 1.0;
         let before = scheduler.execution(1);
@@ -26,7 +27,7 @@ fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
             }
             now += 500.0;
         }
-        let adapts = !matches!(name, ScheduleName::Clockwork | ScheduleName::ClockworkMean);
+        let adapts = !matches!(name, SchedulePolicy::CLOCKWORK | schedulers::CLOCKWORK_MEAN);
         if adapts {
             let ratio = scheduler.execution(1).div_duration_f64(before);
             assert!(ratio > 4.0 && ratio < 20.0, "{name}: {ratio}");
@@ -36,7 +37,7 @@ fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
 
 #[test]
 fn a_jump_of_lengths_is_told_and_followed() {
-    let mut scheduler = taught(ScheduleName::Goodput);
+    let mut scheduler = taught(SchedulePolicy::GOODPUT);
     let mut jumps = 0;
     for i in 0..40 {
         let length = 200.0 * (0.5 + f64::from(i % 10) / 10.0);
@@ -55,7 +56,7 @@ fn a_jump_of_lengths_is_told_and_followed() {
 
 #[test]
 fn a_prior_far_off_does_not_scale_what_is_learnt() {
-    let mut scheduler = sharing_half(ScheduleName::Goodput);
+    let mut scheduler = sharing_half(SchedulePolicy::GOODPUT);
     // 50 ms by the profile, 5 ms in truth, alone in its batch each time.
     let took = Duration::from_millis(5);
     for id in 0..40 {
@@ -78,7 +79,7 @@ fn a_prior_far_off_does_not_scale_what_is_learnt() {
 
 #[test]
 fn requests_that_take_no_time_are_served() {
-    for name in ScheduleName::ALL {
+    for name in schedulers::ALL {
         let mut scheduler = sharing_half(name);
         for id in 0..60 {
             let now = 1.0 + id as f64;
@@ -102,7 +103,7 @@ fn requests_that_take_no_time_are_served() {
 #[test]
 fn batches_of_one_tell_how_long_a_busy_device_takes() {
     for width in 1..12u32 {
-        let mut scheduler = sharing_half(ScheduleName::Goodput);
+        let mut scheduler = sharing_half(SchedulePolicy::GOODPUT);
         let mut lengths = 0.0;
         for i in 0..300u32 {
             let length = 20.0 + 3.0 * f64::from(i * i % 97 % width);

@@ -7,7 +7,7 @@ mod world;
 use super::*;
 use crate::weights::placement::tests::world::{Hardware, SOUND};
 use crate::weights::placement::tests::{at, model, ms, world_of};
-use crate::weights::placement::{PlacementConfig, PlacementName};
+use crate::weights::placement::{PlacementConfig, PlacementPolicy};
 use world::{Answer, Ask, Event, World};
 
 /// A worker with room for eight requests, and nothing after its module.

@@ -17,8 +17,8 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Placement;
 use super::most::{Crowding, Job, most_in_time};
-use super::recipe::Choice;
 use super::shadow::Shadow;
+use spillgate_pipeline::placement::recipe::Choice;
 
 /// Strategies that are weighed against each other, the most urgent first.
 pub(crate) const WEIGHED_MAX: usize = 128;

@@ -12,8 +12,8 @@ use spillgate_pipeline::time::Timestamp;
 use super::Placement;
 use super::choose::{Chosen, View};
 use super::events::{Ended, PlacementCommand};
-use super::recipe::{Ahead, Earliest, Latest};
 use super::shadow::Sent;
+use spillgate_pipeline::placement::recipe::{Ahead, Earliest, Latest};
 
 /// What a device gets next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

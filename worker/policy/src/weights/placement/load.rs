@@ -23,7 +23,7 @@ pub(super) use rates::Rates;
 use super::Placement;
 use super::events::PlacementCommand;
 use super::fair::Fairness;
-use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
+use spillgate_pipeline::placement::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 
 /// A content device weighs all weights again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);

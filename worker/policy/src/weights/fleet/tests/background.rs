@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use spillgate_recipes::placements;
 
 const SLO: u64 = 24;
 const SECONDS: f64 = 5.0;
@@ -59,7 +60,7 @@ fn ran(world: &World, all: &[Ask], n: usize) -> Ran {
     }
 }
 
-fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration) -> Ran {
+fn serve(name: PlacementPolicy, load: f64, greedy: f64, background_time: Duration) -> Ran {
     let mut all = asks(load, 1, |at| at + ms(SLO), 0);
     let n = all.len();
     all.extend(asks(greedy, 2, |_| Timestamp::MAX, 1));
@@ -76,7 +77,7 @@ fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration)
 // Over five seconds: 24 simulated runs.
 #[test]
 fn others_lose_little_beside_a_greedy_client_without_an_slo() {
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         for load in [0.3, 0.6] {
             let short = ms(SLO) / 10;
             let alone = serve(name, load, 0.0, short);
@@ -106,7 +107,7 @@ const COLD: u16 = 20;
 
 /// Requests for models that are in memory, of which `asked_for` are asked for, beside a client without an SLO that has `each` requests for each
 /// model that is not. The part of the others' requests that are in time, and how many of the client's ran.
-fn serve_cold(name: PlacementName, pages: u32, asked_for: u16, each: u64) -> Ran {
+fn serve_cold(name: PlacementPolicy, pages: u32, asked_for: u16, each: u64) -> Ran {
     let models = (0..HOT + COLD).map(|_| model(1, 10, 1)).collect();
     let mut config = world_of(&[pages], models);
     config.devices[0].resident = (0..u32::from(HOT)).map(WeightsId).collect();
@@ -138,7 +139,7 @@ fn serve_cold(name: PlacementName, pages: u32, asked_for: u16, each: u64) -> Ran
 
 #[test]
 fn requests_without_a_deadline_load_models_only_where_nobody_uses_the_memory() {
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let alone = serve_cold(name, u32::from(HOT), HOT, 0);
         let full = serve_cold(name, u32::from(HOT), HOT, 16);
         let spare = serve_cold(name, u32::from(HOT) + 1, HOT, 16);

@@ -1,4 +1,5 @@
 use spillgate_pipeline::message::Arrival;
+use spillgate_recipes::placements;
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn of_one_device(
 }
 
 fn run(config: &PlacementConfig, workers: Vec<FleetWorker>, asks: &[Ask]) -> World {
-    World::new(PlacementName::Spillgate, config, workers, SOUND, asks).run()
+    World::new(PlacementPolicy::SPILLGATE, config, workers, SOUND, asks).run()
 }
 
 fn ran(answer: &Answer) -> bool {
@@ -69,7 +70,7 @@ fn a_request_that_waits_at_two_workers_is_kept_apart() {
     asks[0].id = Some(7);
     (asks[1].id, asks[1].worker) = (Some(7), WorkerId(1));
     let workers = vec![worker(0, &[0]), worker(1, &[0])];
-    let world = World::new(PlacementName::Spillgate, &config, workers, SOUND, &asks);
+    let world = World::new(PlacementPolicy::SPILLGATE, &config, workers, SOUND, &asks);
     let world = world.with(at(1), Event::Cancel(0)).run();
     assert_eq!(world.answers[0], [Answer::Forgotten]);
     assert!(ran(&world.answers[1][0]));
@@ -133,7 +134,7 @@ fn a_load_that_fails_answers_those_that_wait_and_is_tried_again_a_second_later()
         ask(1010, 100),
     ];
     let workers = vec![worker(0, &[0])];
-    let world = World::new(PlacementName::Spillgate, &config, workers, SOUND, &asks);
+    let world = World::new(PlacementPolicy::SPILLGATE, &config, workers, SOUND, &asks);
     let world = world.with(at(0), Event::Breaks(0, true));
     let world = world.with(at(20), Event::Breaks(0, false)).run();
     let failed = Answer::Failed("its file is no model".to_owned());
@@ -151,7 +152,7 @@ fn a_device_that_cannot_read_a_model_does_not_fail_requests_that_another_serves(
     let mut config = world_of(&[4, 4], vec![model(1, 5, 4)]);
     config.devices[0].resident = vec![WeightsId(0)];
     let asks: Vec<Ask> = (0..200).map(|i| ask(i, 60)).collect();
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let of = FleetWorker {
             by_variant: false,
             capacity: 1000,
@@ -171,7 +172,7 @@ fn a_device_that_cannot_read_a_model_does_not_fail_requests_that_another_serves(
 fn a_closed_fleet_rejects_what_waits_and_what_comes_and_ends_what_runs() {
     let asks = [ask(0, 100), ask(1, 100), ask(5, 100)];
     let workers = vec![worker(0, &[0])];
-    let world = World::new(PlacementName::Spillgate, &warm(), workers, SOUND, &asks);
+    let world = World::new(PlacementPolicy::SPILLGATE, &warm(), workers, SOUND, &asks);
     let world = world.with(at(2), Event::Close(DropReason::Draining)).run();
     let rejected = Answer::Dropped(DropReason::Draining);
     let answers = world.only_answers();
@@ -185,7 +186,7 @@ fn requests_of_a_lost_gateway_are_forgotten_and_others_stay() {
     let mut asks = [ask(0, 100), ask(0, 100)];
     asks[1].home = 1;
     let workers = vec![worker(0, &[0])];
-    let world = World::new(PlacementName::Spillgate, &config, workers, SOUND, &asks);
+    let world = World::new(PlacementPolicy::SPILLGATE, &config, workers, SOUND, &asks);
     let world = world.with(at(1), Event::Lost(0)).run();
     assert!(world.answers[0].is_empty());
     assert!(ran(&world.answers[1][0]));
@@ -194,7 +195,7 @@ fn requests_of_a_lost_gateway_are_forgotten_and_others_stay() {
 #[test]
 fn a_request_without_an_slo_is_given_up_when_its_time_is_over() {
     let config = of_one_device(4, vec![model(1, 5, 4)]);
-    let placement = Placement::new(PlacementName::Spillgate, config);
+    let placement = Placement::new(PlacementPolicy::SPILLGATE, config);
     let mut fleet = Fleet::new(placement, vec![worker(0, &[0])]);
     let request = |id, until| Request {
         background: true,

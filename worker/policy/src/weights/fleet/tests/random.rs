@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use spillgate_recipes::placements;
 
 fn config() -> impl Strategy<Value = PlacementConfig> {
     let one =
@@ -90,7 +91,7 @@ proptest! {
         closes in prop::option::of(0..200u64),
         hardware in hardware(),
     ) {
-        for name in PlacementName::ALL {
+        for name in placements::ALL {
             let mut world = World::new(name, &config, workers.clone(), hardware, &asks);
             for &(after, kind, i) in &events {
                 let i = i % asks.len();

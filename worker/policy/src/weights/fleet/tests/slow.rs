@@ -1,6 +1,7 @@
 //! LOADs that take far longer than expected, and more cold models than fit.
 
 use super::*;
+use spillgate_recipes::placements;
 
 /// A request of a family's member at worker 0.
 fn ask_for(member: u16, arrives: u64, slo: u64) -> Ask {
@@ -31,7 +32,7 @@ fn a_load_that_takes_a_hundred_times_as_long_delays_no_other_model_and_hangs_not
     let mut asks = vec![ask_for(1, 0, 100)];
     asks.extend((0..50).map(|i| ask_for(0, 10 * i, 50)));
     asks.push(ask_for(1, 700, 1000));
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, family(&[0, 1]), SOUND, &asks);
         let world = world.with(at(0), Event::Slows(0, 100)).run();
         let answers = world.only_answers();
@@ -56,7 +57,7 @@ fn all_requests_cold_at_once_are_served_as_far_as_the_link_goes_and_the_others_g
     let config = world_of(&[4], vec![model(1, 5, 1); MODELS as usize]);
     let all: Vec<u32> = (0..MODELS).collect();
     let asks: Vec<Ask> = (0..MODELS).map(|i| ask_for(i as u16, 0, 100)).collect();
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, family(&all), SOUND, &asks).run();
         let answers = world.only_answers();
         let served = answers.iter().filter(|a| ran(a)).count();

@@ -107,7 +107,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(
-        name: PlacementName,
+        name: PlacementPolicy,
         config: &PlacementConfig,
         workers: Vec<FleetWorker>,
         hardware: Hardware,

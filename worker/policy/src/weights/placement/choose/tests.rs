@@ -1,6 +1,6 @@
 use super::*;
 use crate::weights::placement::queues::Waiting;
-use crate::weights::placement::{DeviceSpec, Model, PlacementConfig, PlacementName, Weights};
+use crate::weights::placement::{DeviceSpec, Model, PlacementConfig, PlacementPolicy, Weights};
 use spillgate_pipeline::id::RequestId;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
         is_fair: false,
         background_time: Duration::MAX,
     };
-    let mut placement = Placement::new(PlacementName::Clockwork, config);
+    let mut placement = Placement::new(PlacementPolicy::CLOCKWORK, config);
     for (i, (_, _, deadlines)) in offers.iter().enumerate() {
         for deadline in *deadlines {
             let waiting = Waiting {

@@ -1,4 +1,5 @@
 use spillgate_pipeline::action::Work;
+use spillgate_recipes::placements;
 
 use super::*;
 
@@ -8,7 +9,7 @@ fn answered(world: &World) -> Vec<bool> {
 }
 
 /// The first INFER takes 80 ms in place of 4: more than the SLO.
-fn after_an_outlier(name: PlacementName) -> Vec<bool> {
+fn after_an_outlier(name: PlacementPolicy) -> Vec<bool> {
     let mut config = world_of(&[4], vec![model(1, 5, 4)]);
     config.devices[0].resident = vec![WeightsId(0)];
     let hardware = Hardware {
@@ -21,7 +22,7 @@ fn after_an_outlier(name: PlacementName) -> Vec<bool> {
 
 #[test]
 fn an_outlier_does_not_stop_a_model_for_good() {
-    for name in [PlacementName::ClockworkFixed, PlacementName::Spillgate] {
+    for name in [placements::CLOCKWORK_FIXED, PlacementPolicy::SPILLGATE] {
         let answered = after_an_outlier(name);
         assert!(answered.iter().all(|a| *a), "{}", name.name());
     }
@@ -29,7 +30,7 @@ fn an_outlier_does_not_stop_a_model_for_good() {
 
 #[test]
 fn an_outlier_stops_a_model_for_good_in_clockwork_as_published() {
-    let answered = after_an_outlier(PlacementName::Clockwork);
+    let answered = after_an_outlier(PlacementPolicy::CLOCKWORK);
     assert!(answered[0] && answered[1..].iter().all(|a| !a));
 }
 
@@ -37,9 +38,9 @@ fn an_outlier_stops_a_model_for_good_in_clockwork_as_published() {
 fn a_model_larger_than_any_cache_is_never_loaded_and_its_requests_end_at_their_time() {
     let config = world_of(&[4, 3], vec![model(5, 5, 4), model(2, 5, 4)]);
     let asks = [ask(1, 0, Some(50)), ask(2, 1, Some(50)), ask(3, 0, None)];
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, SOUND, &asks).run();
-        let kept_back = recipe_of(name).kept_back;
+        let kept_back = name.recipe().kept_back;
         // 51 ms less the 4 ms that it takes alone.
         let ends = at(47) - kept_back + Duration::from_nanos(1);
         assert_eq!(world.stands[0], Stands::Cancelled(ends), "{}", name.name());
@@ -54,7 +55,7 @@ fn a_model_is_loaded_when_the_one_in_its_way_has_run() {
     // One place, two models. Model 1 is asked for while model 0 runs, for 1 ms. Nothing happens after that.
     let mut config = world_of(&[1], vec![model(1, 5, 1), model(1, 5, 1)]);
     config.devices[0].resident = vec![WeightsId(0)];
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         for slo in [Some(50), None] {
             let mut second = ask(0, 1, slo);
             second.at = at(0) + Duration::from_micros(500);
@@ -70,7 +71,7 @@ fn a_request_without_a_deadline_is_served_after_many_urgent_ones() {
     let config = world_of(&[1], vec![model(1, 5, 1)]);
     let mut asks: Vec<Ask> = (0..20).map(|i| ask(i, 0, Some(0))).collect();
     asks.insert(5, ask(5, 0, None));
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, SOUND, &asks).run();
         assert!(answered(&world)[5], "{}", name.name());
     }
@@ -85,7 +86,7 @@ fn a_load_that_fails_is_tried_again() {
         ..SOUND
     };
     let asks: Vec<Ask> = (0..20).map(|i| ask(i * 40, 0, Some(100))).collect();
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, hardware, &asks).run();
         assert!(world.loads > 1, "{}", name.name());
         assert!(answered(&world)[19], "{}", name.name());
@@ -102,9 +103,9 @@ fn refused_requests_wait_again_where_the_recipe_says_so() {
         ..SOUND
     };
     let asks = [ask(0, 0, Some(1000)), ask(1, 0, Some(1000))];
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, hardware, &asks).run();
-        let is_refused = name == PlacementName::Clockwork;
+        let is_refused = name == PlacementPolicy::CLOCKWORK;
         assert_eq!(answered(&world), [true, !is_refused], "{}", name.name());
     }
 }
@@ -122,7 +123,7 @@ fn a_late_batch_does_not_wake_the_placement_again_and_again() {
         ..SOUND
     };
     let asks: Vec<Ask> = (0..9).map(|_| ask(0, 0, Some(1000))).collect();
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let world = World::new(name, &config, hardware, &asks).run();
         assert!(world.wakeups < 50, "{}: {}", name.name(), world.wakeups);
     }
@@ -137,7 +138,7 @@ fn a_link_with_time_to_spare_brings_what_is_asked_for_whatever_gives_way() {
     let seldom = (0..20).map(|i| ask(i * 200 + 20, 1, Some(50)));
     let mut asks: Vec<Ask> = often.chain(seldom).collect();
     asks.sort_by_key(|ask| ask.at);
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let answered = answered(&World::new(name, &config, SOUND, &asks).run());
         assert!(answered.iter().all(|a| *a), "{}", name.name());
     }
@@ -158,9 +159,9 @@ fn a_load_behind_a_slow_one_starts_late_in_place_of_being_refused() {
         assert!(answered(&world).iter().all(|a| *a), "{name:?}");
         world.refused_loads
     };
-    assert_eq!(refused(PlacementName::Spillgate), 0);
+    assert_eq!(refused(PlacementPolicy::SPILLGATE), 0);
     // The window of Clockwork is 5 ms whatever a LOAD takes.
-    assert!(refused(PlacementName::ClockworkFixed) > 0);
+    assert!(refused(placements::CLOCKWORK_FIXED) > 0);
 }
 
 /// Tells a placement something, and gives the ids of the INFERs that it sends.
@@ -181,7 +182,7 @@ fn infers(placement: &mut Placement, now: Timestamp, event: PlacementEvent) -> V
 fn requests_of_a_refused_action_still_ask_for_their_model() {
     let mut config = world_of(&[1], vec![model(1, 5, 4)]);
     config.devices[0].resident = vec![WeightsId(0)];
-    for name in [PlacementName::ClockworkFixed, PlacementName::Spillgate] {
+    for name in [placements::CLOCKWORK_FIXED, PlacementPolicy::SPILLGATE] {
         let mut placement = Placement::new(name, config.clone());
         let arrived = PlacementEvent::Arrived {
             request: RequestId(0),
@@ -219,7 +220,7 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
     // Model 1 takes all of a device's time that it gets: at the price of the busy time no request of it is worth its LOAD.
     let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 40)]);
     config.devices[0].resident = vec![WeightsId(0)];
-    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
     for _ in 0..1000 {
         placement.devices[0].note_price(1.0 / 4e6);
     }
@@ -244,7 +245,7 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
 fn an_event_weighs_for_one_device_and_the_others_follow_at_once() {
     let models = vec![model(1, 5, 4), model(1, 5, 4)];
     let config = world_of(&[1, 1], models);
-    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
     let just_after = Duration::from_nanos(1);
     let mut out = Vec::new();
     let arrived = |model| PlacementEvent::Arrived {
@@ -284,7 +285,7 @@ fn with_a_model_in_need(is_short: bool) -> Placement {
     let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
     config.is_fair = true;
     config.devices[0].resident = vec![WeightsId(0), WeightsId(1)];
-    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
     let fairness = placement.fairness.as_mut().expect("shares are fair");
     let asks = if is_short { 100 } else { 10 };
     for i in 0..10 {
@@ -310,7 +311,7 @@ fn a_model_that_got_less_than_its_share_gives_way_last() {
 #[test]
 fn models_that_run_with_the_same_weights_need_one_load() {
     // One cache holds the weights of one model. Two models have the same, a third one has its own.
-    for name in PlacementName::ALL {
+    for name in placements::ALL {
         let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 8), model(1, 5, 4)]);
         config.models[1].weights = WeightsId(0);
         let by_turns = (0..20).map(|i| ask(i * 20, (i % 2) as u32, Some(60)));
@@ -333,7 +334,7 @@ fn a_model_with_fewer_batch_sizes_than_others_is_loaded() {
     let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
     config.models[1].execution.truncate(1);
     let asks: Vec<Ask> = (0..8).map(|_| ask(0, 1, Some(100))).collect();
-    let world = World::new(PlacementName::Spillgate, &config, SOUND, &asks).run();
+    let world = World::new(PlacementPolicy::SPILLGATE, &config, SOUND, &asks).run();
     let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
     assert!(world.stands.iter().all(in_time), "{:?}", world.stands);
 }
@@ -347,7 +348,7 @@ fn with_a_neighbour(others: impl Iterator<Item = Ask>) -> World {
     // Its LOAD alone would take longer than it has.
     let cold = ask(450, 1, Some(6));
     let asks: Vec<Ask> = others.chain(asks).chain([cold]).collect();
-    World::new(PlacementName::Spillgate, &config, SOUND, &asks).run()
+    World::new(PlacementPolicy::SPILLGATE, &config, SOUND, &asks).run()
 }
 
 #[test]
@@ -372,7 +373,7 @@ fn what_is_asked_for_does_not_give_way_for_the_next_variant() {
 fn a_model_whose_device_was_slow_for_a_while_runs_again() {
     let mut config = world_of(&[1], vec![model(1, 5, 4)]);
     config.devices[0].resident = vec![WeightsId(0)];
-    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
     let ms = Duration::from_millis;
     for size in &mut placement.executions[0] {
         (0..10).for_each(|_| size.observe(Timestamp::ZERO, ms(500)));

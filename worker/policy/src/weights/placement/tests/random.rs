@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use spillgate_recipes::placements;
 
 fn models() -> impl Strategy<Value = Vec<(Weights, Model)>> {
     let one =
@@ -90,7 +91,7 @@ proptest! {
     fn each_request_ends_and_the_rules_hold(config in config(), asks in asks(), hardware in hardware()) {
         let n = config.models.len() as u32;
         let asks: Vec<Ask> = asks.into_iter().map(|a| Ask { model: ModelId(a.model.0 % n), ..a }).collect();
-        for name in PlacementName::ALL {
+        for name in placements::ALL {
             let world = World::new(name, &config, hardware, &asks).run();
             for (ask, stands) in asks.iter().zip(&world.stands) {
                 let is_over = !matches!(stands, Stands::Unborn | Stands::Waiting | Stands::Sent);

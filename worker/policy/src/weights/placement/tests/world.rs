@@ -102,7 +102,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(
-        name: PlacementName,
+        name: PlacementPolicy,
         config: &PlacementConfig,
         hardware: Hardware,
         asks: &[Ask],
@@ -133,7 +133,7 @@ impl World {
             agenda: BTreeMap::new(),
             scheduled: 0,
             batches: 0,
-            requeues: recipe_of(name).requeues,
+            requeues: name.recipe().requeues,
             loads: 0,
             refused_loads: 0,
             wakeups: 0,

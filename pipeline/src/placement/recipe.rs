@@ -1,30 +1,27 @@
-//! Placements by name: each is a recipe in a file of its own. To add one: its file, its name in
-//! `pipeline/src/placement.rs`, lines below, and a line in docs/devices.md.
-
-mod clockwork;
-mod clockwork_fixed;
-mod lru;
-mod spillgate;
+//! The recipe of a placement: the fields that the placement reads (`worker/policy/src/weights/placement/`).
 
 use std::time::Duration;
 
-use spillgate_pipeline::placement::PlacementName;
-use spillgate_pipeline::predict::{Cap, EstimatorName};
+use crate::policy;
+use crate::predict::{Cap, EstimatorName};
 
 /// Time for which an action may wait for its start, and time ahead for which links get LOADs (Clockwork §5.3).
-pub(super) const WINDOW: Duration = Duration::from_millis(5);
+pub const WINDOW: Duration = Duration::from_millis(5);
 
-/// Which batch a device runs next; see `choose.rs`.
+/// Which batch a device runs next; see `worker/policy/src/weights/placement/choose.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub enum Choice {
+    /// By required start (Clockwork §5.3).
     RequiredStart,
+    /// The set of batches with the most requests in time (Moore and Hodgson).
     MooreHodgson,
+    /// By deadline.
     EarliestDeadline,
 }
 
 /// When a device gets its next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ahead {
+pub enum Ahead {
     /// This long before it is expected to be free.
     Fixed(Duration),
     /// When there is just time to copy the batch's inputs, and this long.
@@ -33,7 +30,7 @@ pub(super) enum Ahead {
 
 impl Ahead {
     /// How long before a device is expected to be free its next batch is looked for.
-    pub(super) fn looks(self, longest_input: Duration) -> Duration {
+    pub fn looks(self, longest_input: Duration) -> Duration {
         match self {
             Ahead::Fixed(ahead) => ahead,
             Ahead::LastMoment(margin) => margin + longest_input,
@@ -41,7 +38,7 @@ impl Ahead {
     }
 
     /// How long before a link is expected to be free its next LOAD is chosen.
-    pub(super) fn loads(self) -> Duration {
+    pub fn loads(self) -> Duration {
         match self {
             Ahead::Fixed(_) => WINDOW,
             Ahead::LastMoment(margin) => margin,
@@ -51,7 +48,7 @@ impl Ahead {
 
 /// When an INFER may start at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Earliest {
+pub enum Earliest {
     /// When the device is expected to be free.
     PredictedStart,
     /// As soon as the device is free.
@@ -60,7 +57,7 @@ pub(super) enum Earliest {
 
 /// When an INFER may start at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Latest {
+pub enum Latest {
     /// This long after the device is expected to be free.
     After(Duration),
     /// While one of its requests can be in time.
@@ -71,7 +68,7 @@ pub(super) enum Latest {
 
 /// What becomes of LOADs when a link is late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LateLoads {
+pub enum LateLoads {
     /// A LOAD may start [`WINDOW`] late.
     Refused,
     /// A LOAD may start as late as it takes, or [`WINDOW`] where it takes less: one that is refused is chosen anew, and the link is
@@ -82,7 +79,7 @@ pub(super) enum LateLoads {
 
 impl LateLoads {
     /// How long after the link is expected to be free a LOAD may start that is expected to take that long.
-    pub(super) fn window(self, takes: Duration) -> Duration {
+    pub fn window(self, takes: Duration) -> Duration {
         match self {
             LateLoads::Refused => WINDOW,
             LateLoads::WaitedFor => takes.max(WINDOW),
@@ -90,9 +87,9 @@ impl LateLoads {
     }
 }
 
-/// Which model is loaded; see `load.rs`.
+/// Which model is loaded; see `load.rs` there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum LoadRule {
+pub enum LoadRule {
     /// The one with the most demand that its holders do not fulfil (Clockwork, Appendix B).
     Unfulfilled {
         /// Also when the LOAD is too late for each request that waits: more will come.
@@ -106,7 +103,7 @@ pub(super) enum LoadRule {
 
 /// Which model gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Eviction {
+pub enum Eviction {
     /// The one that was used longest ago.
     LeastRecentlyUsed,
     /// The one with the fewest requests a second by the time that its transfer takes a page.
@@ -115,7 +112,7 @@ pub(super) enum Eviction {
 
 /// In which order links that are about to be idle are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkOrder {
+pub enum LinkOrder {
     /// The one that is free first.
     Free,
     /// That of the device with the least load.
@@ -123,41 +120,44 @@ pub(super) enum LinkOrder {
 }
 
 /// How a placement decides.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
-    /// One line for users.
+    /// Its name on the command line, in files and in reports.
+    pub name: &'static str,
+    /// What it does, in one line.
     pub summary: &'static str,
-    pub(super) estimator: EstimatorName,
-    pub(super) cap: Cap,
+    /// How durations are estimated.
+    pub estimator: EstimatorName,
+    /// What an estimate cannot exceed.
+    pub cap: Cap,
     /// When a device gets its next batch, and its link its next LOAD.
-    pub(super) ahead: Ahead,
-    pub(super) earliest: Earliest,
-    pub(super) latest: Latest,
-    pub(super) late_loads: LateLoads,
+    pub ahead: Ahead,
+    /// When an INFER may start at the earliest.
+    pub earliest: Earliest,
+    /// When an INFER may start at the latest.
+    pub latest: Latest,
+    /// What becomes of LOADs when a link is late.
+    pub late_loads: LateLoads,
     /// Starts are expected when the inputs are there.
-    pub(super) counts_input: bool,
+    pub counts_input: bool,
     /// Time before the deadline that stays free, for outputs.
-    pub(super) kept_back: Duration,
+    pub kept_back: Duration,
     /// Beside that as much time stays free as batches end later than expected.
-    pub(super) knows_lateness: bool,
+    pub knows_lateness: bool,
     /// Requests of a refused action wait again.
-    pub(super) requeues: bool,
-    pub(super) choice: Choice,
-    pub(super) load: LoadRule,
-    pub(super) eviction: Eviction,
-    pub(super) link_order: LinkOrder,
+    pub requeues: bool,
+    /// Which batch a device runs next.
+    pub choice: Choice,
+    /// Which model is loaded.
+    pub load: LoadRule,
+    /// Which model gives way.
+    pub eviction: Eviction,
+    /// In which order idle links are served.
+    pub link_order: LinkOrder,
     /// An event weighs batches or LOADs for one device; the others wait for the next one.
-    pub(super) weighs_for_one: bool,
+    pub weighs_for_one: bool,
     /// Models get fair shares of device time.
     pub is_fair: bool,
-}
-
-/// How a placement decides.
-pub fn recipe_of(name: PlacementName) -> &'static Recipe {
-    match name {
-        PlacementName::Spillgate => &spillgate::RECIPE,
-        PlacementName::Clockwork => &clockwork::RECIPE,
-        PlacementName::ClockworkFixed => &clockwork_fixed::RECIPE,
-        PlacementName::Lru => &lru::RECIPE,
-    }
+    /// What brokers, State Planners, the entry gate and plans go by beside it; `None`: as under the drop policy `none`.
+    pub beside: Option<&'static policy::recipe::Recipe>,
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::predict::{Cap, EstimatorName};
+use crate::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
+use super::recipe::{
+    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+};
 
 pub(super) const RECIPE: Recipe = Recipe {
+    name: "clockwork",
     summary: "Clockwork as published",
     estimator: EstimatorName::LastMax,
     cap: Cap::None,
@@ -26,4 +29,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     link_order: LinkOrder::Free,
     weighs_for_one: false,
     is_fair: false,
+    beside: None,
 };

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::predict::{Cap, EstimatorName};
+use crate::policy::placed;
+use crate::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
+use super::recipe::{
+    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+};
 
 pub(super) const RECIPE: Recipe = Recipe {
+    name: "spillgate",
     summary: "most requests in time, models by the requests that they save",
     estimator: EstimatorName::Ewma,
     cap: Cap::Typical(1.5),
@@ -24,4 +28,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     link_order: LinkOrder::Load,
     weighs_for_one: true,
     is_fair: true,
+    beside: Some(&placed::RECIPE),
 };

@@ -8,11 +8,13 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::placement::recipe::{
+    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+};
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
-
 pub(super) const RECIPE: Recipe = Recipe {
+    name: "clockwork-fixed",
     summary: "Clockwork with the faults of its text repaired",
     estimator: EstimatorName::LastMax,
     cap: Cap::Seed(1.5),
@@ -32,4 +34,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     link_order: LinkOrder::Load,
     weighs_for_one: false,
     is_fair: false,
+    beside: None,
 };
