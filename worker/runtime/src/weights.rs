@@ -97,13 +97,20 @@ impl Slots {
     /// Gives back what weights hold.
     pub(crate) fn forget(&self, weights: WeightsId) {
         let gone = self.0.lock().swap_remove(&weights);
-        // Without the lock: it takes a while.
-        drop(gone);
+        give_back(gone);
     }
 
     fn put(&self, weights: WeightsId, slot: Slot) {
         let before = self.0.lock().insert(weights, slot);
-        drop(before);
+        give_back(before);
+    }
+}
+
+/// Without the lock: it takes a while. An operator that panics when it goes takes nobody down.
+fn give_back(gone: Option<Slot>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(gone))) {
+        let cause = panic_text(&*panic);
+        tracing::error!(cause, "an operator panicked when it was given back");
     }
 }
 

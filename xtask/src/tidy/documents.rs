@@ -17,7 +17,7 @@ const DOCUMENTS: [&str; 5] = [
 /// Pages that a stranger reads first, and their most bytes. What does not fit has a page of its own below docs/.
 const SHORT: [(&str, usize); 2] = [("README.md", 8 << 10), ("ARCHITECTURE.md", 15 << 10)];
 
-/// Missing documents, pages that are too long, broken links, commands that do not exist.
+/// Missing documents, pages that are too long, broken links, paths and commands that do not exist.
 pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
     let mut problems: Vec<String> = DOCUMENTS
         .iter()
@@ -26,6 +26,7 @@ pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
         .collect();
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
         problems.extend(broken_links(file, files, &|path| root.join(path).exists()));
+        problems.extend(missing_paths(file, files, &|path| root.join(path).exists()));
         problems.extend(unknown_commands(file));
         problems.extend(too_long(file));
         if file.path == "README.md" {
@@ -94,6 +95,31 @@ fn broken_links(
                 "{place}: {} has no heading #{heading}",
                 document.path
             ));
+        }
+    }
+    problems
+}
+
+/// Paths in backticks that begin with a folder of the repository, and are not there.
+fn missing_paths(
+    file: &SourceFile,
+    files: &[SourceFile],
+    exists: &dyn Fn(&Path) -> bool,
+) -> Vec<String> {
+    let is_path = |text: &str| {
+        let folder = text.split_once('/').map(|(folder, _)| folder);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+        folder.is_some_and(|folder| {
+            let of_folder =
+                |other: &SourceFile| other.path.split_once('/').map(|(of, _)| of) == Some(folder);
+            text.chars().all(is_plain) && files.iter().any(of_folder)
+        })
+    };
+    let mut problems = Vec::new();
+    for (number, line) in prose(&file.text) {
+        let quoted = line.split('`').skip(1).step_by(2);
+        for path in quoted.filter(|text| is_path(text) && !exists(Path::new(text))) {
+            problems.push(format!("{}:{number}: {path} is not there", file.path));
         }
     }
     problems
@@ -225,6 +251,22 @@ mod tests {
             "README.md:2: the link to gone.md leads nowhere"
         );
         assert_eq!(problems[1], "README.md:3: docs/a.md has no heading #three");
+    }
+
+    #[test]
+    fn paths_that_are_not_there_are_found_with_their_line() {
+        let files = [file("sim/src/lib.rs", "")];
+        let missing = |text: &str| {
+            let page = file("a.md", text);
+            missing_paths(&page, &files, &|path| path == Path::new("sim/src/lib.rs"))
+        };
+        let fine =
+            "`sim/src/lib.rs`, `out/demo`, `a/b`, `sim/*.rs`, `x`\n```\n`sim/gone.rs`\n```\n";
+        assert_eq!(missing(fine), [""; 0]);
+        assert_eq!(
+            missing("\nsee `sim/gone.rs`, `b`"),
+            ["a.md:2: sim/gone.rs is not there"]
+        );
     }
 
     #[test]

@@ -153,8 +153,11 @@ impl<T> Device<T> {
             waiting == 0 && !is_read && !runs(&self.running, worker) && !runs(&self.bound, worker)
         }) {
             self.profiler.forget(worker);
-            let memory = self.memory.as_mut();
-            let gone = memory.map_or_else(Vec::new, |memory| memory.retire(worker));
+            let stays = self.memory.as_ref().map(|memory| self.stays(memory));
+            let gone = match (&mut self.memory, stays) {
+                (Some(memory), Some(stays)) => memory.retire(worker, &stays),
+                _ => Vec::new(),
+            };
             if gone.is_empty() {
                 continue;
             }

@@ -271,14 +271,14 @@ impl WeightStore {
         of.is_some_and(|of| of.weights.contains(&weights))
     }
 
-    /// A worker that came with the load serves no more: gives back what it alone used.
-    pub(crate) fn retire(&mut self, worker: WorkerId) -> Vec<WeightsId> {
+    /// A worker that came with the load serves no more: gives back what it alone used. `stays`: what must not go, since batches have it.
+    pub(crate) fn retire(&mut self, worker: WorkerId, stays: &[WeightsId]) -> Vec<WeightsId> {
         let Some(of) = self.scaled.get_mut(&worker) else {
             return Vec::new();
         };
         of.is_served = false;
         let all = self.held.keys().copied();
-        let own = all.filter(|weights| self.uses(worker, *weights));
+        let own = all.filter(|weights| self.uses(worker, *weights) && !stays.contains(weights));
         let served = || self.workers.keys().filter(|other| self.is_served(**other));
         let gone = own.filter(|weights| !served().any(|other| self.uses(*other, *weights)));
         let gone: Vec<WeightsId> = gone.collect();

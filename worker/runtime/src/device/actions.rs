@@ -122,7 +122,7 @@ impl Chooser for Placed {
     type Read = ActionId;
     type Report = Report;
     /// What is refused.
-    type Said = Vec<Done>;
+    type Outgoing = Vec<Done>;
     type Upstream = Arc<dyn Reports>;
 
     const HAS_STEPS: bool = true;
@@ -191,7 +191,7 @@ impl Chooser for Placed {
     }
 
     /// On a thread of the device: what is refused is reported by the thread for that.
-    fn say(shared: &Shared<Self>, refused: Vec<Done>) {
+    fn send(shared: &Shared<Self>, refused: Vec<Done>) {
         refused
             .into_iter()
             .for_each(|done| shared.post(Report::Done(done)));

@@ -1,7 +1,6 @@
 //! A device whose brokers form its batches ([`Device`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spillgate_backend::clock::Clock;
@@ -53,23 +52,23 @@ enum Run {
 }
 
 /// Something for others to hear.
-enum Word {
+enum Notice {
     Tell(WorkerId, GatewayId, ToGateway),
     Loaded(WorkerId, Result<(), WeightsId>),
 }
 
 /// What others are to hear. Mostly it is one thing, which needs no allocation.
 #[derive(Default)]
-struct Said {
-    first: Option<Word>,
-    more: Vec<Word>,
+struct Outgoing {
+    first: Option<Notice>,
+    more: Vec<Notice>,
 }
 
-impl Said {
-    fn push(&mut self, word: Word) {
+impl Outgoing {
+    fn push(&mut self, notice: Notice) {
         match self.first {
-            None => self.first = Some(word),
-            Some(_) => self.more.push(word),
+            None => self.first = Some(notice),
+            Some(_) => self.more.push(notice),
         }
     }
 }
@@ -98,7 +97,7 @@ impl Chooser for Brokers {
     type Run = Run;
     type Read = ();
     type Report = std::convert::Infallible;
-    type Said = Said;
+    type Outgoing = Outgoing;
     type Upstream = Arc<dyn Upstream>;
 
     const HAS_STEPS: bool = false;
@@ -109,7 +108,7 @@ impl Chooser for Brokers {
         event: Self::Event<'_>,
         _: &Serving,
         work: &mut Work<Self>,
-        said: &mut Said,
+        outgoing: &mut Outgoing,
     ) {
         let Brokers { policy, commands } = self;
         policy.on_event(now, event, commands);
@@ -121,12 +120,14 @@ impl Chooser for Brokers {
                     work.loads.push_back(LoadTask::Read((), weights, gone));
                 }
                 DeviceCommand::Forget(gone) => work.loads.push_back(LoadTask::Forget(gone)),
-                DeviceCommand::Loaded(worker, result) => said.push(Word::Loaded(worker, result)),
+                DeviceCommand::Loaded(worker, result) => {
+                    outgoing.push(Notice::Loaded(worker, result))
+                }
                 DeviceCommand::Tell {
                     worker,
                     home,
                     message,
-                } => said.push(Word::Tell(worker, home, message)),
+                } => outgoing.push(Notice::Tell(worker, home, message)),
             }
         }
     }
@@ -139,14 +140,14 @@ impl Chooser for Brokers {
         DeviceEvent::Wakeup
     }
 
-    fn say(shared: &Shared<Self>, said: Said) {
-        let Some(first) = said.first else {
+    fn send(shared: &Shared<Self>, outgoing: Outgoing) {
+        let Some(first) = outgoing.first else {
             return;
         };
-        for word in std::iter::once(first).chain(said.more) {
-            match word {
-                Word::Tell(worker, home, message) => shared.upstream.tell(worker, home, message),
-                Word::Loaded(worker, result) => {
+        for notice in std::iter::once(first).chain(outgoing.more) {
+            match notice {
+                Notice::Tell(worker, home, message) => shared.upstream.tell(worker, home, message),
+                Notice::Loaded(worker, result) => {
                     let operators = shared.serving.operators();
                     let why = |weights| match operators.map(|of| of.slots.get(weights)) {
                         Some(Err(why)) => why.to_string(),
@@ -322,7 +323,7 @@ impl DeviceHandle {
 
     /// Whether its threads live.
     pub fn is_alive(&self) -> bool {
-        self.shared.alive.load(Ordering::Acquire)
+        self.shared.is_alive()
     }
 
     /// Its name.

@@ -24,7 +24,7 @@ pub(super) trait Chooser: Sized + Send + 'static {
     /// What the reporting thread brings, where there is one.
     type Report: Send;
     /// What others are to hear, without the lock.
-    type Said: Default;
+    type Outgoing: Default;
     /// Who hears.
     type Upstream: Send + Sync;
 
@@ -38,7 +38,7 @@ pub(super) trait Chooser: Sized + Send + 'static {
         event: Self::Event<'_>,
         serving: &Serving,
         work: &mut Work<Self>,
-        said: &mut Self::Said,
+        outgoing: &mut Self::Outgoing,
     );
 
     /// The next moment at which something happens without an event from outside.
@@ -48,7 +48,7 @@ pub(super) trait Chooser: Sized + Send + 'static {
     fn wakeup() -> Self::Event<'static>;
 
     /// Brings what others are to hear.
-    fn say(shared: &Shared<Self>, said: Self::Said);
+    fn send(shared: &Shared<Self>, outgoing: Self::Outgoing);
 
     /// Prepares the inputs of a batch that waits.
     fn prepare(shared: &Shared<Self>, batch: ActionId);
@@ -148,13 +148,13 @@ impl<C: Chooser> Shared<C> {
     }
 
     /// Drives the chooser with one event: tells the threads what to do, and asks to be woken. Returns what others are to hear.
-    pub(super) fn decide(&self, event: C::Event<'_>) -> C::Said {
+    pub(super) fn decide(&self, event: C::Event<'_>) -> C::Outgoing {
         let now = self.clock.now();
-        let mut said = C::Said::default();
+        let mut outgoing = C::Outgoing::default();
         let mut state = self.state.lock();
         let State { chooser, work, .. } = &mut *state;
         let had = work.lens();
-        chooser.on_event(now, event, &self.serving, work, &mut said);
+        chooser.on_event(now, event, &self.serving, work, &mut outgoing);
         let has = work.lens();
         let wakeup = chooser.next_wakeup();
         drop(state);
@@ -167,13 +167,13 @@ impl<C: Chooser> Shared<C> {
         if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
             alarm.arm(at);
         }
-        said
+        outgoing
     }
 
     /// The same, and tells others what they are to hear.
     pub(super) fn drive(&self, event: C::Event<'_>) {
-        let said = self.decide(event);
-        C::say(self, said);
+        let outgoing = self.decide(event);
+        C::send(self, outgoing);
     }
 
     /// Whether its threads live.

@@ -55,7 +55,7 @@ pub(super) fn start<C: Chooser>(
         }),
         threads: Vec::new(),
     };
-    // What was read last in memory executes, so weights are read first.
+    // Weights are read before anything executes.
     if let Some(first) = first {
         device.spawn(&shared, "load", |shared, started| {
             load(shared, first, started);

@@ -185,6 +185,22 @@ fn weights_that_another_worker_uses_stay() {
     assert_eq!(unload(&mut device, 2, 1), [Does::Forget(vec![1])]);
 }
 
+/// Its batch has the weights that it shares with the worker that goes.
+#[test]
+fn weights_of_a_batch_that_runs_stay_though_no_worker_serves() {
+    let shared = || vec![WeightsId(1)];
+    let mut device = scaled_with(DropPolicy::NONE, 1, [shared(), shared()]);
+    let run = done(arrive(&mut device, 0, &[(2, 1, 100)]));
+    assert_eq!(
+        run,
+        [Does::Run(vec![1])],
+        "another worker has what it needs"
+    );
+    assert_eq!(unload(&mut device, 1, 2), []);
+    assert_eq!(unload(&mut device, 2, 1), []);
+    assert_eq!(done(end(&mut device, 10, 0)), [Does::Forget(vec![1])]);
+}
+
 #[test]
 fn a_closed_device_loads_and_unloads_no_more() {
     let mut device = scaled(DropPolicy::NONE, 1);

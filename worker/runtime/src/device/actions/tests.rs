@@ -60,6 +60,7 @@ enum Kind {
     Unreadable,
     PanicsReading,
     PanicsRunning,
+    PanicsGoing,
     AnswersTooFew,
     /// Its second request fails.
     FailsOne,
@@ -149,7 +150,10 @@ impl std::ops::Drop for Fake {
     fn drop(&mut self) {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default().to_owned();
+        let panics = self.stage.kinds[self.model as usize] == Kind::PanicsGoing;
+        let is_unloaded = name.starts_with("load ");
         self.stage.note(Seen::Gone(self.model, name));
+        assert!(!panics || !is_unloaded, "told to");
     }
 }
 
@@ -512,6 +516,19 @@ fn an_operator_that_answers_too_few_fails_the_batch() {
 #[test]
 fn a_request_that_cannot_be_computed_fails_alone() {
     ends_with(Kind::FailsOne, vec![Ok(vec![]), failed("no picture")]);
+}
+
+#[test]
+fn an_operator_that_panics_when_it_goes_takes_nobody_down() {
+    let bench = start(&[Kind::PanicsGoing, Kind::Sound], &[0, 1]);
+    for id in [1, 3] {
+        assert_eq!(bench.send(id, Work::Unload(WeightsId(0))), []);
+        bench.expect([Seen::Gone(0, "load fake:0".to_owned())]);
+        bench.send(id + 1, Work::Load(WeightsId(0)));
+        bench.expect([Seen::Reads(0), Seen::Done(id + 1, End::Ran)]);
+    }
+    serves(&bench, 5, 1);
+    assert!(bench.device.is_alive());
 }
 
 #[test]
