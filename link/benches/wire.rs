@@ -5,17 +5,19 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use spillgate_backend::value::Value;
 use spillgate_link::wire::{self, Brought, Carried, Packet, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{
-    Address, Arrival, Envelope, Filled, Finished, Incarnation, Message, ToDevice, ToGateway,
+use spillgate_pipeline::id::{
+    BatchId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
 };
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_pipeline::values::Ports;
+use spillgate_process::value::Value;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{
+    Address, Arrival, Envelope, Filled, Finished, Message, ToDevice, ToGateway,
+};
+use spillgate_protocol::values::Ports;
 
 const KB: usize = 1 << 10;
 const PAYLOADS: [usize; 2] = [KB, 150 * KB];

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use spillgate_pipeline::session::rights::{Member, Rights};
 use spillgate_pipeline::time::format_duration;
 use spillgate_proto::link::link_client::LinkClient;
+use spillgate_protocol::session::rights::{Member, Rights};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 use tonic::codegen::Service;

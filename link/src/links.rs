@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indexmap::IndexMap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::message::{Address, Envelope, Incarnation};
-use spillgate_pipeline::session::rights::{Member, Rights, Roster};
-use spillgate_pipeline::session::{Greeting, Offset, Session, Side, Timing};
+use spillgate_pipeline::id::{Incarnation, RequestId};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_pipeline::values::Peer;
+use spillgate_protocol::message::{Address, Envelope};
+use spillgate_protocol::session::rights::{Member, Rights, Roster};
+use spillgate_protocol::session::{Greeting, Offset, Session, Side, Timing};
+use spillgate_protocol::values::Peer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
-use spillgate_pipeline::message::{Message, ToController, ToGateway};
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{Message, ToController, ToGateway};
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -262,14 +262,16 @@ impl Stream for Writes {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_backend::value::Value;
-    use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
-    use spillgate_pipeline::message::{
-        Address, Arrival, Envelope, Filled, Finished, Incarnation, Started, ToDevice, ToGateway,
+    use spillgate_pipeline::id::{
+        BatchId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
     };
     use spillgate_pipeline::request::{ModuleTimes, Request};
     use spillgate_pipeline::time::Timestamp;
-    use spillgate_pipeline::values::Ports;
+    use spillgate_process::value::Value;
+    use spillgate_protocol::message::{
+        Address, Arrival, Envelope, Filled, Finished, Started, ToDevice, ToGateway,
+    };
+    use spillgate_protocol::values::Ports;
     use tokio_stream::StreamExt;
 
     use super::*;

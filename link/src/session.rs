@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use spillgate_pipeline::message::Envelope;
-use spillgate_pipeline::session::rights::{Member, Rights};
-use spillgate_pipeline::session::{
+use spillgate_pipeline::time::Timestamp;
+use spillgate_proto::link as pb;
+use spillgate_protocol::message::Envelope;
+use spillgate_protocol::session::rights::{Member, Rights};
+use spillgate_protocol::session::{
     Command, Connection, Event, Frame, Greeting, News, Session, Side,
 };
-use spillgate_pipeline::time::Timestamp;
-use spillgate_pipeline::values::Peer;
-use spillgate_proto::link as pb;
+use spillgate_protocol::values::Peer;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 

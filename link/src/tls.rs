@@ -1,5 +1,5 @@
 //! TLS between processes: both sides show a certificate, and its names say what its holder may be
-//! ([`rights`](spillgate_pipeline::session::rights)). TLS 1.3 and HTTP/2 only. No session of TLS is resumed: each connection
+//! ([`rights`](spillgate_protocol::session::rights)). TLS 1.3 and HTTP/2 only. No session of TLS is resumed: each connection
 //! shows its certificates anew. The files are read at the start and on reload, and open connections keep what they began with.
 
 mod verifier;
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use parking_lot::RwLock;
-use spillgate_pipeline::session::rights::{Member, Rights};
+use spillgate_protocol::session::rights::{Member, Rights};
 use spillgate_tls::{Dated, PemFile, TlsError, TlsProblem, dns_names};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::session::entrance::{Entrance, Visitor, Welcome};
+use spillgate_protocol::session::entrance::{Entrance, Visitor, Welcome};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 

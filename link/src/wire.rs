@@ -18,15 +18,15 @@ mod to_device;
 mod to_gateway;
 mod values;
 
-use spillgate_backend::value::Value;
 use spillgate_picture::{Damage, Frame};
 use spillgate_pipeline::id::{ModuleId, RequestId};
-use spillgate_pipeline::message::Envelope;
 use spillgate_pipeline::request::ModuleTimes;
-use spillgate_pipeline::session::Frame as SessionFrame;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_pipeline::values::Ports;
+use spillgate_process::value::Value;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::Envelope;
+use spillgate_protocol::session::Frame as SessionFrame;
+use spillgate_protocol::values::Ports;
 
 use pb::packet::Content;
 
@@ -81,7 +81,7 @@ pub enum Packet {
         /// The message.
         envelope: Envelope<Parcel>,
         /// One entry a member, in their order, where the message is
-        /// [`ToGateway::Finished`](spillgate_pipeline::message::ToGateway::Finished). Empty otherwise.
+        /// [`ToGateway::Finished`](spillgate_protocol::message::ToGateway::Finished). Empty otherwise.
         brought: Vec<Brought>,
     },
     /// The peer may not be what it greets as: what is wrong and what would be right. At most [`bounds::REASON_BYTES_MAX`] bytes.
@@ -95,7 +95,7 @@ pub enum Packet {
 
 impl Packet {
     /// Replaces each time of the sender's clock by that of the receiver's: see
-    /// [`Session::to_mine`](spillgate_pipeline::session::Session::to_mine). The times of a session's frames stay: the session
+    /// [`Session::to_mine`](spillgate_protocol::session::Session::to_mine). The times of a session's frames stay: the session
     /// reads them itself.
     pub fn translate(&mut self, to_mine: impl Fn(Timestamp) -> Timestamp) {
         let (envelope, brought) = match self {

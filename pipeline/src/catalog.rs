@@ -5,7 +5,8 @@ use std::fmt;
 
 use indexmap::IndexMap;
 
-use crate::message::Filled;
+/// Most outputs of a type: messages have one bit for each.
+pub const OUTPUTS_MAX: usize = u64::BITS as usize;
 
 /// The type of a value that flows along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,11 +170,11 @@ impl ModuleType {
     /// Adds an output.
     ///
     /// # Panics
-    /// When a type has more than [`Filled::PORTS_MAX`] of them.
+    /// When a type has more than [`OUTPUTS_MAX`] of them.
     #[must_use]
     pub fn output(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
         let n = self.outputs.len();
-        assert!(n < Filled::PORTS_MAX, "{} has too many outputs", self.name);
+        assert!(n < OUTPUTS_MAX, "{} has too many outputs", self.name);
         self.outputs.push(port(name, ty, false, doc));
         self
     }

@@ -66,14 +66,16 @@ impl std::error::Error for Diagnostics {}
 
 /// A line and a YAML path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) line: usize,
-    pub(crate) path: String,
+pub struct Place {
+    /// The line in the file, from 1.
+    pub line: usize,
+    /// The field, as `modules.detect.batch`; empty: the file.
+    pub path: String,
 }
 
 impl Place {
     /// The whole file.
-    pub(crate) fn root() -> Self {
+    pub fn root() -> Self {
         Place {
             line: 1,
             path: String::new(),
@@ -81,7 +83,7 @@ impl Place {
     }
 
     /// A field of this map.
-    pub(crate) fn field(&self, key: &str, line: usize) -> Place {
+    pub fn field(&self, key: &str, line: usize) -> Place {
         let key = one_line(key);
         let path = if self.path.is_empty() {
             key
@@ -92,7 +94,7 @@ impl Place {
     }
 
     /// An entry of this list.
-    pub(crate) fn index(&self, i: usize, line: usize) -> Place {
+    pub fn index(&self, i: usize, line: usize) -> Place {
         Place {
             line,
             path: format!("{}[{i}]", self.path),
@@ -101,17 +103,18 @@ impl Place {
 }
 
 /// Most problems kept of a file. Nobody reads more, and the bound keeps a malicious file cheap.
-pub(crate) const PROBLEMS_MAX: usize = 1000;
+pub const PROBLEMS_MAX: usize = 1000;
 
 /// Gathers the problems of a file.
-pub(crate) struct Sink {
+pub struct Sink {
     file: String,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
 
 impl Sink {
-    pub(crate) fn new(file: &str) -> Self {
+    /// An empty one for a file of that name.
+    pub fn new(file: &str) -> Self {
         Sink {
             file: file.to_owned(),
             errors: Vec::new(),
@@ -119,14 +122,16 @@ impl Sink {
         }
     }
 
-    pub(crate) fn error(&mut self, place: &Place, problem: Problem) {
+    /// Adds an error, unless there are too many.
+    pub fn error(&mut self, place: &Place, problem: Problem) {
         if !self.is_full() {
             self.errors
                 .push(self.diagnostic(Severity::Error, place, problem));
         }
     }
 
-    pub(crate) fn warn(&mut self, place: &Place, problem: Problem) {
+    /// Adds a warning, unless there are too many.
+    pub fn warn(&mut self, place: &Place, problem: Problem) {
         self.warnings
             .push(self.diagnostic(Severity::Warning, place, problem));
     }
@@ -142,16 +147,17 @@ impl Sink {
     }
 
     /// No further error is kept.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.errors.len() >= PROBLEMS_MAX
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    /// Whether an error was added.
+    pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
 
     /// The warnings, or all errors. They are not mixed, since errors cause warnings of their own.
-    pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
+    pub fn finish(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
         self.errors.sort_by_key(|d| d.line);
         self.warnings.sort_by_key(|d| d.line);
         if self.errors.is_empty() {

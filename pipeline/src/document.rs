@@ -15,20 +15,21 @@ use crate::problem::Problem;
 use crate::variables::{Variables, expand};
 
 /// Largest file read. Real pipelines have a few kilobytes, real profiles a few hundred.
-pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 /// Most values in a file, aliases expanded: a profile of 100 modules with 200 points each fits.
-pub(crate) const DOCUMENT_NODES_MAX: usize = 200_000;
+pub const DOCUMENT_NODES_MAX: usize = 200_000;
 /// Deepest nesting. The schemas need 6.
-pub(crate) const DOCUMENT_DEPTH_MAX: usize = 32;
+pub const DOCUMENT_DEPTH_MAX: usize = 32;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     /// Line of its first character, from 1.
-    pub(crate) line: usize,
-    pub(crate) content: Content,
+    pub line: usize,
+    /// What it is.
+    pub content: Content,
     /// Its text was written with variables: it counts as number or text, whichever the field needs.
-    pub(crate) has_variables: bool,
+    pub has_variables: bool,
     /// Values in it, itself included.
     size: usize,
     /// Levels in it, itself included.
@@ -37,9 +38,10 @@ pub(crate) struct Node {
 
 /// What a node holds.
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub enum Content {
     /// The text as written, and its meaning: null, truth value, number or text.
     Scalar(String, Value),
+    /// A list.
     Sequence(Vec<Node>),
     /// Keys and values in the order of the file, duplicates included.
     Mapping(Vec<(Node, Node)>),
@@ -62,7 +64,7 @@ impl Node {
     }
 
     /// Its kind in words, for "expected ..., found ...".
-    pub(crate) fn describe(&self) -> &'static str {
+    pub fn describe(&self) -> &'static str {
         match &self.content {
             Content::Sequence(_) => "a list",
             Content::Mapping(_) => "a map",
@@ -106,7 +108,7 @@ impl Open {
 }
 
 /// Why reading stopped: the line and what is wrong there.
-pub(crate) type Stop = (usize, Problem);
+pub type Stop = (usize, Problem);
 
 #[derive(Default)]
 struct Builder {
@@ -247,10 +249,7 @@ impl Builder {
 ///
 /// # Errors
 /// Lines and what is wrong there.
-pub(crate) fn read(
-    text: &str,
-    variables: Option<Variables<'_>>,
-) -> Result<Option<Node>, Vec<Stop>> {
+pub fn read(text: &str, variables: Option<Variables<'_>>) -> Result<Option<Node>, Vec<Stop>> {
     let mut builder = Builder::default();
     if let Err(stop) = build(&mut builder, text, variables) {
         builder.stops.push(stop);

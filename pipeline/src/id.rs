@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::message::Incarnation;
-
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
         $(#[$doc])*
@@ -17,6 +15,10 @@ macro_rules! id {
         }
     };
 }
+
+/// One life of a process. Messages of a process's other incarnations are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub u64);
 
 id!(
     /// A gateway: the home of the requests that it accepts.

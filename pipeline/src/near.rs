@@ -11,10 +11,10 @@ const DISTANCE_MAX: usize = 3;
 const LETTERS_MAX: usize = 1 << 16;
 
 /// Most names that a problem carries; a message shows one less and says that there are more.
-pub(crate) const KNOWN_MAX: usize = 25;
+pub const KNOWN_MAX: usize = 25;
 
 /// The first of the known names.
-pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names
         .into_iter()
         .take(KNOWN_MAX)
@@ -24,10 +24,7 @@ pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String>
 
 /// The candidate nearest to `name`, if it is near enough to be a typo; of equally near ones the first. Of very many candidates
 /// only the first are looked at.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let name: Vec<char> = name.chars().take(NAME_LEN_MAX + 1).collect();
     if name.is_empty() || name.len() > NAME_LEN_MAX {
         return None;

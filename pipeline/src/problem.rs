@@ -407,7 +407,7 @@ impl fmt::Display for Plain<'_> {
 }
 
 /// Text from a file as part of one line of output: control characters escaped, the length bounded.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     one_line_of(text, SHOWN_LEN_MAX)
 }
 

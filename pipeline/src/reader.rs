@@ -15,30 +15,35 @@ use crate::time::{format_duration, parse_duration};
 const NAME_LEN_MAX: usize = 64;
 
 /// One entry of a map.
-pub(crate) struct Field<'n> {
-    pub(crate) key: &'n str,
-    pub(crate) place: Place,
-    pub(crate) node: &'n Node,
+pub struct Field<'n> {
+    /// Its name.
+    pub key: &'n str,
+    /// Where it stands.
+    pub place: Place,
+    /// Its value.
+    pub node: &'n Node,
 }
 
 /// The entries of a map by key, in the order of the file.
 #[derive(Default)]
-pub(crate) struct Fields<'n> {
+pub struct Fields<'n> {
     list: Vec<Field<'n>>,
 }
 
 impl<'n> Fields<'n> {
-    pub(crate) fn get(&self, key: &str) -> Option<&Field<'n>> {
+    /// The field of that name.
+    pub fn get(&self, key: &str) -> Option<&Field<'n>> {
         self.list.iter().find(|f| f.key == key)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Field<'n>> {
+    /// All, as written.
+    pub fn iter(&self) -> impl Iterator<Item = &Field<'n>> {
         self.list.iter()
     }
 }
 
 /// The content of a file that must have these fields. `None` where there is nothing to read, which is reported.
-pub(crate) fn root(sink: &mut Sink, text: &str, fields: &'static str) -> Option<Node> {
+pub fn root(sink: &mut Sink, text: &str, fields: &'static str) -> Option<Node> {
     match document::read(text, None) {
         Ok(Some(root)) => return Some(root),
         Ok(None) => sink.error(&Place::root(), Problem::Empty { fields }),
@@ -48,7 +53,7 @@ pub(crate) fn root(sink: &mut Sink, text: &str, fields: &'static str) -> Option<
 }
 
 /// Reports what is wrong with the syntax of a file, by line.
-pub(crate) fn broken(sink: &mut Sink, stops: Vec<Stop>) {
+pub fn broken(sink: &mut Sink, stops: Vec<Stop>) {
     for (line, problem) in stops {
         let path = String::new();
         sink.error(&Place { line, path }, problem);
@@ -57,12 +62,7 @@ pub(crate) fn broken(sink: &mut Sink, stops: Vec<Stop>) {
 
 /// The map in `node`; empty, with the problem noted, when it is not a map. Of a key that appears twice the first
 /// entry counts.
-pub(crate) fn map<'n>(
-    sink: &mut Sink,
-    node: &'n Node,
-    place: &Place,
-    expected: &str,
-) -> Fields<'n> {
+pub fn map<'n>(sink: &mut Sink, node: &'n Node, place: &Place, expected: &str) -> Fields<'n> {
     let Content::Mapping(entries) = &node.content else {
         wrong_kind::<()>(sink, node, place, expected);
         return Fields { list: Vec::new() };
@@ -105,7 +105,7 @@ pub(crate) fn map<'n>(
 }
 
 /// The map in `node`, which has no other fields than `known`.
-pub(crate) fn record<'n>(
+pub fn record<'n>(
     sink: &mut Sink,
     node: &'n Node,
     place: &Place,
@@ -133,7 +133,7 @@ pub(crate) fn record<'n>(
 }
 
 /// The list in `node`.
-pub(crate) fn list<'n>(
+pub fn list<'n>(
     sink: &mut Sink,
     node: &'n Node,
     place: &Place,
@@ -146,12 +146,7 @@ pub(crate) fn list<'n>(
 }
 
 /// A text; numbers and truth values must be in quotes.
-pub(crate) fn text<'n>(
-    sink: &mut Sink,
-    node: &'n Node,
-    place: &Place,
-    expected: &str,
-) -> Option<&'n str> {
+pub fn text<'n>(sink: &mut Sink, node: &'n Node, place: &Place, expected: &str) -> Option<&'n str> {
     match &node.content {
         Content::Scalar(text, Value::String(_)) if !text.is_empty() => Some(text),
         Content::Scalar(text, _) if node.has_variables && !text.is_empty() => Some(text),
@@ -167,7 +162,7 @@ pub(crate) fn text<'n>(
 }
 
 /// `true` or `false`.
-pub(crate) fn truth(sink: &mut Sink, node: &Node, place: &Place) -> Option<bool> {
+pub fn truth(sink: &mut Sink, node: &Node, place: &Place) -> Option<bool> {
     match &node.content {
         Content::Scalar(_, Value::Bool(value)) => Some(*value),
         _ => wrong_value(sink, node, place, "true or false"),
@@ -175,13 +170,7 @@ pub(crate) fn truth(sink: &mut Sink, node: &Node, place: &Place) -> Option<bool>
 }
 
 /// A whole number from `low` to `high`.
-pub(crate) fn integer(
-    sink: &mut Sink,
-    node: &Node,
-    place: &Place,
-    low: i64,
-    high: i64,
-) -> Option<i64> {
+pub fn integer(sink: &mut Sink, node: &Node, place: &Place, low: i64, high: i64) -> Option<i64> {
     if let Content::Scalar(text, Value::Number(number)) = &node.content {
         if let Some(value) = number.as_i64().filter(|v| (low..=high).contains(v)) {
             return Some(value);
@@ -213,25 +202,13 @@ fn quoted(text: &str) -> String {
 }
 
 /// A count from `low` to `high`, for fields whose ranges are small.
-pub(crate) fn count(
-    sink: &mut Sink,
-    node: &Node,
-    place: &Place,
-    low: u32,
-    high: u32,
-) -> Option<u32> {
+pub fn count(sink: &mut Sink, node: &Node, place: &Place, low: u32, high: u32) -> Option<u32> {
     let value = integer(sink, node, place, i64::from(low), i64::from(high))?;
     u32::try_from(value).ok()
 }
 
 /// A finite number from `low` to `high`.
-pub(crate) fn number(
-    sink: &mut Sink,
-    node: &Node,
-    place: &Place,
-    low: f64,
-    high: f64,
-) -> Option<f64> {
+pub fn number(sink: &mut Sink, node: &Node, place: &Place, low: f64, high: f64) -> Option<f64> {
     if let Content::Scalar(text, Value::Number(number)) = &node.content
         && let Some(value) = number.as_f64()
     {
@@ -256,7 +233,7 @@ pub(crate) fn number(
 }
 
 /// A duration with its unit, from `low` to `high`.
-pub(crate) fn duration(
+pub fn duration(
     sink: &mut Sink,
     node: &Node,
     place: &Place,
@@ -286,7 +263,7 @@ pub(crate) fn duration(
 }
 
 /// Notes a text that cannot be a name.
-pub(crate) fn check_name(sink: &mut Sink, name: &str, place: &Place) {
+pub fn check_name(sink: &mut Sink, name: &str, place: &Place) {
     if !is_name(name) {
         sink.error(
             place,
@@ -298,7 +275,7 @@ pub(crate) fn check_name(sink: &mut Sink, name: &str, place: &Place) {
 }
 
 /// Letters, digits, `_` and `-`, beginning with a letter.
-pub(crate) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_LEN_MAX
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name
@@ -307,7 +284,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// One of `known`; `what` is singular, for "no WHAT named".
-pub(crate) fn choice(
+pub fn choice(
     sink: &mut Sink,
     node: &Node,
     place: &Place,
@@ -336,7 +313,7 @@ pub(crate) fn choice(
 }
 
 /// The same, where the laboratory has others beside them, which no file can name.
-pub(crate) fn offered(
+pub fn offered(
     sink: &mut Sink,
     node: &Node,
     place: &Place,
@@ -360,22 +337,12 @@ pub(crate) fn offered(
 }
 
 /// Notes another kind of value than expected.
-pub(crate) fn wrong_kind<T>(
-    sink: &mut Sink,
-    node: &Node,
-    place: &Place,
-    expected: &str,
-) -> Option<T> {
+pub fn wrong_kind<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<T> {
     wrong(sink, place, expected, node.describe().to_owned())
 }
 
 /// Notes another value than expected, and shows it where it is short.
-pub(crate) fn wrong_value<T>(
-    sink: &mut Sink,
-    node: &Node,
-    place: &Place,
-    expected: &str,
-) -> Option<T> {
+pub fn wrong_value<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<T> {
     match &node.content {
         Content::Scalar(text, value) if !value.is_null() => {
             let found = format!("\"{}\"", one_line(text));

@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::action::Load;
-use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
-use crate::message::Incarnation;
+use crate::id::{
+    BatchId, ClientId, Incarnation, MemberId, ModuleId, RequestId, VariantId, WorkerId,
+};
 use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
 

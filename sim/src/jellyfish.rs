@@ -20,7 +20,7 @@
 //!
 //! [`Adaptation`]: spillgate_controller_policy::adaptation::Adaptation
 //! [`Method::Spillgate`]: spillgate_controller_policy::adaptation::Method::Spillgate
-//! [`CameraPolicy`]: spillgate_pipeline::camera::CameraPolicy
+//! [`CameraPolicy`]: spillgate_camera::CameraPolicy
 
 mod authors;
 mod cache;

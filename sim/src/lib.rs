@@ -10,6 +10,8 @@ mod agenda;
 pub mod bound;
 pub mod bounds;
 pub mod clients;
+pub mod cluster;
+pub mod cluster_file;
 mod draw;
 pub mod dynamic;
 pub mod families;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_pipeline::time::Timestamp;
 
 /// The synthetic trace of the evaluation (§7.2): 20, 15, 10, 7.5 Mbit/s and back, 20 s each.

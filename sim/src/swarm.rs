@@ -11,19 +11,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::{Cluster, Draws, Node, Travel};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::cluster::{Cluster, Draws, Node, Travel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::Address;
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicy};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Address;
 
 use crate::clients::{ClientLoad, Sends, SimClient};
 use crate::report::Report;

@@ -25,12 +25,12 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
 use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
 use spillgate_controller_policy::shares::Party;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::message::{Address, Filled, Incarnation, Place, Places};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Filled, Place, Places};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::DeviceEvent;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use spillgate_backend::file::FileError;
+use spillgate_process::file::FileError;
 use tokio_rustls::rustls::Error;
 use tokio_rustls::rustls::pki_types::pem;
 use tokio_rustls::rustls::server::VerifierBuilderError;

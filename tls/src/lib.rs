@@ -19,7 +19,7 @@ mod error;
 pub use dated::Dated;
 pub use error::{TlsError, TlsProblem};
 
-use spillgate_backend::file;
+use spillgate_process::file;
 
 /// Most time of a handshake. It takes two round trips and a signature; a slower peer holds a place that others may
 /// want.

@@ -8,7 +8,7 @@ mod submission;
 
 use std::time::Duration;
 
-use spillgate_backend::clock::{Clock, use_exact_timers};
+use spillgate_process::clock::{Clock, use_exact_timers};
 
 use chain::hand_offs;
 

@@ -14,16 +14,16 @@ mod tally;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use spillgate_backend::job::Job;
 use spillgate_backend::operator::Library;
 use spillgate_backend::torch::TorchBackend;
-use spillgate_backend::value::{Image, Value};
 use spillgate_picture::{Frame, NotDecoded, Picture, decode};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::device_kind;
+use spillgate_process::job::Job;
+use spillgate_process::value::{Image, Value};
 use spillgate_worker::confinement;
 use spillgate_worker::operators::{WorkerSpec, serving_operator};
 

@@ -307,6 +307,9 @@ const BOUNDS: &[Bound] = &[
 fn lists() -> Vec<(&'static str, &'static [Bound])> {
     vec![
         ("pipeline", spillgate_pipeline::bounds::BOUNDS),
+        ("protocol", spillgate_protocol::bounds::BOUNDS),
+        ("camera", spillgate_camera::bounds::BOUNDS),
+        ("process", spillgate_process::bounds::BOUNDS),
         (
             "controller/policy",
             spillgate_controller_policy::bounds::BOUNDS,
@@ -314,7 +317,6 @@ fn lists() -> Vec<(&'static str, &'static [Bound])> {
         ("controller/runtime", spillgate_controller::bounds::BOUNDS),
         ("worker/policy", spillgate_worker_policy::bounds::BOUNDS),
         ("worker/backend", spillgate_backend::bounds::BOUNDS),
-        ("worker/backend", spillgate_backend::bounds::BOUNDS_OF_TORCH),
         ("worker/runtime", spillgate_worker::bounds::BOUNDS),
         ("link", spillgate_link::bounds::BOUNDS),
         ("apps/modules/library", spillgate_modules::bounds::BOUNDS),

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::job::{Job, Ran};
 use spillgate_controller::host::{MemberResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
 use spillgate_pipeline::action::BatchItem;
-use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
-use spillgate_pipeline::message::{Address, Incarnation, Place, ToGateway};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, WorkerId};
 use spillgate_pipeline::request::ModuleTimes;
+use spillgate_process::job::{Job, Ran};
+use spillgate_protocol::message::{Address, Place, ToGateway};
 use spillgate_worker::device::RanBatch;
 use spillgate_worker::device::brokers::Upstream;
 

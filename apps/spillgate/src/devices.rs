@@ -4,11 +4,11 @@ pub(crate) mod start;
 
 use std::sync::Arc;
 
-use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{GatewayId, WorkerId};
-use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::DropReason;
+use spillgate_process::job::Job;
+use spillgate_protocol::message::{Address, ToDevice};
 use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, RefusedReading, WeightsReading};
 use spillgate_worker::device::actions::PlacedHandle;
 use spillgate_worker::device::brokers::DeviceHandle;

@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_controller::host::{
     ClientCount, HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way,
 };
 use spillgate_controller::record::Observer;
 use spillgate_link::links::Links;
-use spillgate_pipeline::id::DeviceId;
-use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
+use spillgate_pipeline::id::{DeviceId, Incarnation};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
+use spillgate_protocol::message::{Envelope, Message, Place};
 use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,

@@ -6,13 +6,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use spillgate_backend::file::{self, FileError};
 use spillgate_backend::operator::Library;
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::cluster::Cluster;
-use spillgate_pipeline::cluster_file::{Served, parse_cluster};
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
@@ -21,7 +18,10 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
-use spillgate_pipeline::topology::{Topology, parse_topology};
+use spillgate_process::file::{self, FileError};
+use spillgate_protocol::topology::{Topology, parse_topology};
+use spillgate_sim::cluster::Cluster;
+use spillgate_sim::cluster_file::{Served, parse_cluster};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use crate::device_assignment::{PlacingError, resolve_device};

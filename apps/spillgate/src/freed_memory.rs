@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::account::Account;
+use spillgate_process::account::Account;
 use tokio_util::sync::CancellationToken;
 
 /// The C library keeps at most so much freed memory at the end of a heap. Of all heaps but the first, [`give_back`] leaves that

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_link::serve;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
 use spillgate_telemetry::{Telemetry, TelemetryConfig};
 use tokio_util::sync::CancellationToken;
 

@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use spillgate_backend::file;
 use spillgate_backend::operator::Library;
 use spillgate_backend::torch::{self, Archive, FormId};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_process::file;
 use spillgate_worker::confinement;
 
 use crate::files::{LoadError, LoadedPipeline};

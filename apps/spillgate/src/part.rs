@@ -5,23 +5,21 @@ use std::sync::{Arc, OnceLock, Weak};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_controller::host::{OnEnded, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_link::links::{self, Links, LinksConfig, Security};
 use spillgate_link::tls::LinkTls;
 use spillgate_link::wire::{self, Parcel};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Message, Place, Places, ToDevice, ToGateway,
-};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
-use spillgate_pipeline::session::rights::{Member, Roster, Seat};
-use spillgate_pipeline::session::{Greeting, PipelineHash};
-use spillgate_pipeline::topology::Topology;
-use spillgate_pipeline::values::Peer;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
+use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
+use spillgate_protocol::session::rights::{Member, Roster, Seat};
+use spillgate_protocol::session::{Greeting, PipelineHash};
+use spillgate_protocol::topology::Topology;
+use spillgate_protocol::values::Peer;
 
 use crate::device_assignment::resolve_device;
 use crate::devices::Device;

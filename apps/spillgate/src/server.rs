@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_controller::api::{Api, Sampler};
 use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
 use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
 use spillgate_controller_policy::door::DoorLimits;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

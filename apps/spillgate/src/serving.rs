@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_backend::operator::Library;
 use spillgate_controller::api::Api;
 use spillgate_controller::host::PipelineHost;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
 use spillgate_telemetry::Telemetry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic_health::ServingStatus;

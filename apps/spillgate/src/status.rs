@@ -12,8 +12,8 @@ use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_controller_policy::gateway::{GatewayView, ModuleView, Standing};
 use spillgate_link::links::{Links, PeerView};
 use spillgate_pipeline::id::DeviceId;
-use spillgate_pipeline::message::{Address, ModuleState};
 use spillgate_pipeline::pipeline::Module;
+use spillgate_protocol::message::{Address, ModuleState};
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_telemetry::metrics::{

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::job::Job;
 use spillgate_controller::record::{BatchRecord, RequestRecord, Sizes, TraceContext};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Outcome, Request};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::job::Job;
 
 /// The module that finds vehicles and people.
 pub const DETECT: ModuleId = ModuleId(1);

@@ -195,4 +195,10 @@ pub const BOUNDS: &[Bound] = &[
         time(crate::adaptation::scheduler::QUICK_GAP),
         "the change waits"
     ),
+    bound!(
+        Batches,
+        "paths of a downstream estimate",
+        count(crate::estimate::PATHS_MAX),
+        "the paths with the least time are left out"
+    ),
 ];

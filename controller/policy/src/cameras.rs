@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::camera::BitDensity;
+use spillgate_camera::BitDensity;
 use spillgate_pipeline::clients::{Claim, ClientKey};
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;

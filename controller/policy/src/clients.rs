@@ -5,8 +5,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::clients::{ClientKey, Clients, Rights, Strangers};
-use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Offered, Portion};
 
 use crate::limits::{DEPTH, Limits, Reached, Used};
 use crate::refusal::Refusal;

@@ -3,10 +3,10 @@
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, RequestId, WorkerId};
-use spillgate_pipeline::message::{BOUND_MAX, BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{BOUND_MAX, BatchShape, Started};
 
 use crate::gateway::WorkerView;
 

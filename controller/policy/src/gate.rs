@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::schedule::{Application, SchedulePolicy};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Offered, Portion};
 
 use crate::costs::Costs;
 use crate::history::History;

@@ -25,15 +25,17 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, VariantId, WorkerId};
-use spillgate_pipeline::message::{
-    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
-    ModulePlan, ModuleState, Place, Places, Sessions, ToController, ToDevice, ToGateway,
+use spillgate_pipeline::id::{
+    DeviceId, GatewayId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
 };
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{
+    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Message, ModulePlan,
+    ModuleState, Place, Places, Sessions, ToController, ToDevice, ToGateway,
+};
 
 use crate::cameras::{Asked, CameraKey, Seating};
 use crate::client_link::LinkReport;

@@ -19,11 +19,11 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{BACKGROUND_LONGEST, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{ClientReport, Portion};
 
 use crate::cameras::{CameraKey, FrameSize};
 use crate::clients::ClientLimits;

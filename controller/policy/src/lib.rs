@@ -15,6 +15,7 @@ pub mod clients;
 mod costs;
 pub mod dispatcher;
 pub mod door;
+mod estimate;
 pub mod families;
 pub mod gate;
 pub mod gateway;

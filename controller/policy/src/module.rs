@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
-use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController, ToDevice,
-    ToGateway,
-};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{
+    Address, Envelope, Message, ModuleState, Place, Sessions, ToController, ToDevice, ToGateway,
+};
 
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};

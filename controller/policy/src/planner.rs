@@ -19,23 +19,23 @@ mod state;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::estimate::{PathEstimate, Scratch};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::estimate::{PathEstimate, Scratch};
-use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{BatchReport, BatchShape, Demand, Incarnation};
+use spillgate_pipeline::id::{Incarnation, ModuleId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::{Order, Recipe};
 use spillgate_pipeline::schedule::SchedulePolicy;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{BatchReport, BatchShape, Demand};
 
 use crate::plan::Planned;
 
 pub use computation::{Computation, Computed};
 use measured::Measured;
 pub use reservoir::{Reservoir, SAMPLES_MAX};
-pub use spillgate_pipeline::message::ModuleState;
+pub use spillgate_protocol::message::ModuleState;
 
 /// States are exchanged this often (PARD §4.2: every second).
 pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);

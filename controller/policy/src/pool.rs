@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Ask, ModulePlan};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::{Order, Recipe};
 use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Ask, ModulePlan};
 
 use crate::plan::Planned;
 use crate::shares::RANKS;

@@ -26,8 +26,8 @@ mod reserve;
 use std::time::Duration;
 
 use spillgate_pipeline::clients::{CLASSES, ClientKey};
-use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Offered, Portion};
 
 use crate::gate::Gate;
 use class::{Class, Debts};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use prost::Message;
-use spillgate_backend::value::Value;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_picture::Damage;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
+use spillgate_process::value::Value;
 use spillgate_proto::pb;
 use tonic::{Code, Status};
 

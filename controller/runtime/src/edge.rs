@@ -21,13 +21,13 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::account::{Account, Holder, Lease};
-use spillgate_backend::clock::Clock;
 use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
 use spillgate_link::host_of;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::account::{Account, Holder, Lease};
+use spillgate_process::clock::Clock;
 
 pub(crate) use access::{Asking, Token};
 pub(crate) use answers::Answers;
@@ -304,7 +304,7 @@ fn nothing() -> Use {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_backend::clock::TestClock;
+    use spillgate_process::clock::TestClock;
 
     use super::*;
 

@@ -13,9 +13,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_backend::clock::Clock;
-use spillgate_backend::job::{Job, Ran};
-use spillgate_backend::operator::Outputs;
 use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::families::Members;
@@ -29,13 +26,18 @@ use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
 use spillgate_picture::Damage;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{
+    ClientId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
+};
 use spillgate_pipeline::invariants::Checker;
-use spillgate_pipeline::message::{Address, Envelope, Filled, Incarnation, Place, Places};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::Clock;
+use spillgate_process::job::{Job, Ran};
+use spillgate_process::value::Outputs;
+use spillgate_protocol::message::{Address, Envelope, Filled, Place, Places};
 
 use asks::Asks;
 pub(crate) use asks::{Listening, OnAsk};

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Invariant;
-use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::job::Job;
 
 /// W3C trace context of a request: the client's, or one that begins here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_sim::jellyfish::{F1_POINTS, Zoo};
 use spillgate_sim::network::synthetic;
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use spillgate_backend::file;
+use spillgate_process::file;
 use spillgate_sim::DEVICES_MAX;
 use spillgate_sim::trace::TABLE_BYTES_MAX;
 

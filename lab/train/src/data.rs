@@ -6,8 +6,8 @@ use ::image::codecs::jpeg::JpegEncoder;
 use ::image::{ExtendedColorType, ImageFormat};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_backend::value::Image;
 use spillgate_modules::resample::{PixelFormat, Place, Region, Resampler, Target};
+use spillgate_process::value::Image;
 use spillgate_scenes::{GroundTruth, Rect, RgbFrame, Scene, SceneConfig, Stretch};
 
 /// First seed of the scenes trained on; those measured on start at [`HELD_OUT`].

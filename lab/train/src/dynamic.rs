@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_backend::Backend;
 use spillgate_backend::operator::{Inputs, Operator};
-use spillgate_backend::value::{Detection, Value};
+use spillgate_process::value::{Detection, Value};
 use spillgate_scenes::score::Hits;
 
 use crate::data::{HELD_OUT, Sample};

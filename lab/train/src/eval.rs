@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use spillgate_backend::operator::Operator;
 use spillgate_backend::torch::TorchBackend;
-use spillgate_backend::value::{Detection, Image, Tensor, Value};
 use spillgate_backend::{Backend, Model};
+use spillgate_process::value::{Detection, Image, Tensor, Value};
 use spillgate_scenes::Rect;
 use spillgate_scenes::score::{Findings, Hits, IOU, MeanF1, Score};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use spillgate_backend::Backend;
 use spillgate_backend::operator::{BuildContext, Inputs, Operator};
-use spillgate_backend::value::Value;
+use spillgate_process::value::Value;
 
 /// Builds the module `name` of the pipeline `text` with the models of a folder.
 pub(crate) fn build(

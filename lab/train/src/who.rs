@@ -4,7 +4,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_backend::value::Image;
+use spillgate_process::value::Image;
 use spillgate_scenes::{IDENTITIES, Rect};
 use tch::Tensor;
 use tch::nn::{self, Module};

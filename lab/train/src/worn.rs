@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_backend::value::Image;
+use spillgate_process::value::Image;
 
 /// Darkest exposure of all.
 const GAIN_MIN: f32 = 0.3;

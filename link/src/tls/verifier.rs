@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use spillgate_pipeline::session::rights::Member;
+use spillgate_protocol::session::rights::Member;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };

@@ -1,8 +1,8 @@
 //! Envelopes and the addresses on them.
 
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
-use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToDevice};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId};
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{Address, Envelope, Message, ToDevice};
 
 use super::error::{Field, WireError, field};
 use super::{Brought, Parcel, to_controller, to_device, to_gateway};

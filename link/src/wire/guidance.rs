@@ -1,9 +1,9 @@
 //! Guidance and plans of a module.
 
-use spillgate_pipeline::message::{BatchShape, DoorPlan, ModulePlan};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{BatchShape, DoorPlan, ModulePlan};
 
 use super::bounds::ns;
 use super::error::{Field, WireError, field};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use spillgate_pipeline::message::Incarnation;
-use spillgate_pipeline::session::{
-    ADDRESSES_MAX, Answer, Frame, Greeting, PipelineHash, VERSION_BYTES_MAX,
-};
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
+use spillgate_protocol::session::{
+    ADDRESSES_MAX, Answer, Frame, Greeting, PipelineHash, VERSION_BYTES_MAX,
+};
 
 use super::envelope::{decode_address, encode_address};
 use super::error::{WireError, field};

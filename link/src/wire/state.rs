@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{ModuleState, STATE_SAMPLES_MAX};
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{ModuleState, STATE_SAMPLES_MAX};
 
 use super::bounds::{RATIO_MAX, SPAN_MAX, ns};
 use super::error::{Field, WireError, field};

@@ -2,12 +2,12 @@
 
 use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
 use spillgate_pipeline::id::{VariantId, WorkerId};
-use spillgate_pipeline::message::{
-    BatchReport, ClientReport, Demand, NAMED_MAX, Offered, ToController,
-};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{
+    BatchReport, ClientReport, Demand, NAMED_MAX, Offered, ToController,
+};
 
 use super::error::{Field, WireError, field};
 use super::state;

@@ -1,8 +1,8 @@
 //! What gateways and controllers tell a device.
 
 use spillgate_pipeline::id::{RequestId, WorkerId};
-use spillgate_pipeline::message::{Answer, Arrival, Lent, ToDevice};
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{Answer, Arrival, Lent, ToDevice};
 
 use super::bounds::REQUESTS_MAX;
 use super::error::{WireError, field};

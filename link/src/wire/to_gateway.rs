@@ -6,13 +6,13 @@ use indexmap::IndexMap;
 use spillgate_picture::Damage;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{
-    Ask, Fault, Filled, Finished, Incarnation, NAMED_MAX, Portion, Returned, Started, ToGateway,
-};
+use spillgate_pipeline::id::{BatchId, Incarnation, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::spec::BATCH_MAX;
-use spillgate_pipeline::values::Ports;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{
+    Ask, Fault, Filled, Finished, NAMED_MAX, Portion, Returned, Started, ToGateway,
+};
+use spillgate_protocol::values::Ports;
 
 use super::bounds::{REQUESTS_MAX, ns};
 use super::error::{WireError, field};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
-use spillgate_pipeline::message::Filled;
+use spillgate_pipeline::catalog::OUTPUTS_MAX;
 use spillgate_pipeline::spec::OBJECTS_MAX;
+use spillgate_process::value::{Detection, Image, Label, Tensor, Text, Value};
 use spillgate_proto::link as pb;
 
 use super::Carried;
@@ -29,7 +29,7 @@ pub(super) fn encode(outputs: &[Carried]) -> pb::Outputs {
 }
 
 pub(super) fn decode(outputs: pb::Outputs) -> Result<Vec<Carried>, WireError> {
-    field("Outputs", "values").at_most(outputs.values.len(), Filled::PORTS_MAX)?;
+    field("Outputs", "values").at_most(outputs.values.len(), OUTPUTS_MAX)?;
     outputs.values.into_iter().map(decode_value).collect()
 }
 

@@ -4,7 +4,6 @@
 mod accepted;
 mod adaptation;
 mod clients;
-mod clusters;
 mod errors;
 mod families;
 mod pictures;

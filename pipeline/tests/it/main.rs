@@ -3,4 +3,3 @@
 mod compile;
 mod distribution;
 mod profiles;
-mod session;

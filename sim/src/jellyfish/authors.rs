@@ -77,7 +77,7 @@ impl AuthorsPolicy {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::bandwidth::BandwidthTrace;
+    use spillgate_camera::bandwidth::BandwidthTrace;
 
     use super::*;
     use crate::network::Link;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use spillgate_camera::{CameraReport, ClockAnswer};
 use spillgate_controller_policy::adaptation::ClientReport;
-use spillgate_pipeline::camera::{CameraReport, ClockAnswer};
 use spillgate_pipeline::id::{VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 

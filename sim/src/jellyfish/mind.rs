@@ -1,7 +1,7 @@
 //! Who decides for a camera: the code that the client runs as well, or what the authors describe.
 
+use spillgate_camera::{CameraFrame, CameraPolicy};
 use spillgate_controller_policy::adaptation::Method;
-use spillgate_pipeline::camera::{CameraFrame, CameraPolicy};
 use spillgate_pipeline::time::Timestamp;
 
 use super::authors::AuthorsPolicy;

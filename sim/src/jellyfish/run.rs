@@ -2,11 +2,11 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use spillgate_camera::ClockAnswer;
 use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, ClientReport,
     STEPS_DEFAULT, SWITCH_TIME_DEFAULT,
 };
-use spillgate_pipeline::camera::ClockAnswer;
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 

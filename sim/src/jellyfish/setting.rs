@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use rand::Rng;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
-use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_pipeline::time::Timestamp;
 
 /// Of every link: two machines in one room (§6).

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
-use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_pipeline::policy::AdaptName;
 
 use super::*;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use spillgate_controller_policy::dispatcher::Dispatcher;
 use spillgate_pipeline::id::{MemberId, ModelId, RequestId, WorkerId};
-use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::BatchShape;
 use spillgate_worker_policy::weights::placement::PlacementPolicy;
 
 use super::report::{Figures, quantile};

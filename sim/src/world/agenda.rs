@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId};
-use spillgate_pipeline::message::{Envelope, Incarnation, Link};
+use spillgate_pipeline::id::{BatchId, DeviceId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Envelope, Link};
 
 use super::cameras;
 use super::cluster::Due;

@@ -6,7 +6,7 @@
 //!
 //! What the server sends waits for nothing. A camera stays at its gateway: while that is down, its frames are lost.
 //!
-//! [`CameraPolicy`]: spillgate_pipeline::camera::CameraPolicy
+//! [`CameraPolicy`]: spillgate_camera::CameraPolicy
 //! [`ClientLink`]: spillgate_controller_policy::client_link::ClientLink
 
 mod camera;
@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_camera::{CameraReport, ClockAnswer};
 use spillgate_controller_policy::cameras::{Asked, CameraKey, FrameSize};
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::ledger::Offer;
-use spillgate_pipeline::camera::{CameraReport, ClockAnswer};
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::Address;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Address;
 
 use self::camera::{Camera, Frame};
 pub use self::figures::{CameraFigures, FramesReport};

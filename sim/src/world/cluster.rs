@@ -1,6 +1,6 @@
 //! Gateways, controllers and devices as processes that exchange only messages: over connections that break, between clocks that
 //! differ. Each pair of nodes that talks has a session on each side, the state machine of
-//! [`spillgate_pipeline::session`]; roles hear of their peers from it alone.
+//! [`spillgate_protocol::session`]; roles hear of their peers from it alone.
 
 mod bounds;
 mod clock;
@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::{Cluster as Config, Scripted, Travel};
 use indexmap::IndexMap;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
-use spillgate_pipeline::cluster::{Cluster as Config, Scripted, Travel};
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Address, Envelope, Incarnation};
-use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, Incarnation, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Envelope};
+use spillgate_protocol::session::{Greeting, PipelineHash, Timing};
 
 use super::World;
 use super::agenda::Occurrence;
@@ -143,7 +143,7 @@ pub(super) struct Cluster {
 impl Cluster {
     /// All nodes are down.
     pub(super) fn new(config: &Config, bug: Option<Bug>, seed: u64) -> Self {
-        let node = |(i, node): (usize, &spillgate_pipeline::cluster::Node)| Node {
+        let node = |(i, node): (usize, &crate::cluster::Node)| Node {
             roles: node.roles.clone(),
             clock: Clock {
                 ahead: EPOCH.as_nanos() as i64 + node.ahead_ns,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::Cluster;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::cluster::Cluster;
 use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 

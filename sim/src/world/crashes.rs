@@ -4,10 +4,10 @@ use spillgate_controller_policy::gateway::{
     Command, Event as GatewayEvent, Gateway, GatewayConfig,
 };
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{Address, Envelope, Incarnation, Place};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Envelope, Place};
 use spillgate_worker_policy::device::DeviceEvent;
 
 use super::agenda::Occurrence;

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_pipeline::action::BatchItem;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, VariantId, WorkerId};
-use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{
-    Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
+use spillgate_pipeline::id::{
+    BatchId, DeviceId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
 };
+use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{
+    Address, BatchReport, Finished, Message, ToController, ToGateway,
+};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 use spillgate_worker_policy::weights::fleet::FleetEvent;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use spillgate_pipeline::action::{Around, BatchItem, Done, Ended, Work};
 use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{
+use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{
     Address, BatchReport, Finished, Message, ToController, ToGateway,
 };
-use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 use spillgate_worker_policy::weights::fleet::{Fleet, FleetCommand, FleetEvent, FleetWorker};
 use spillgate_worker_policy::weights::placement::{Placement, PlacementConfig, PlacementPolicy};

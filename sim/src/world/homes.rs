@@ -10,10 +10,10 @@ use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::Address;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Address;
 
 use super::World;
 use super::agenda::Occurrence;

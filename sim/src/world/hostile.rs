@@ -6,9 +6,9 @@ use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::Fault;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Fault;
 
 use super::agenda::Occurrence;
 use super::noted::Kind;

@@ -6,10 +6,10 @@
 use rand::Rng;
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
-use spillgate_pipeline::id::{DeviceId, ModuleId};
+use spillgate_pipeline::id::{DeviceId, Incarnation, ModuleId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
+use spillgate_protocol::message::{
+    Address, Envelope, Link, Message, ToController, ToDevice, ToGateway,
 };
 use spillgate_worker_policy::device::DeviceEvent;
 

@@ -1,7 +1,7 @@
 //! How many messages travel, and how large they are: fields at the sizes that they take when packed, without the payloads of
 //! requests.
 
-use spillgate_pipeline::message::{
+use spillgate_protocol::message::{
     Envelope, Message, ModuleState, SHARE_STEPS, ToController, ToDevice, ToGateway,
 };
 

@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::message::{Address, Envelope};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Envelope};
 
 /// Longest jitter, in means: one message in half a billion would take longer.
 const JITTER_MAX: f64 = 20.0;
@@ -100,8 +100,8 @@ impl Jittered {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::id::{DeviceId, GatewayId};
-    use spillgate_pipeline::message::{Incarnation, Message, ToDevice};
+    use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation};
+    use spillgate_protocol::message::{Message, ToDevice};
 
     use super::*;
 

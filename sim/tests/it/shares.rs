@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::clients::Rights;
-use spillgate_pipeline::cluster::{Cluster, Node};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
-use spillgate_pipeline::message::Address;
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_protocol::message::Address;
 use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
+use spillgate_sim::cluster::{Cluster, Node};
 use spillgate_sim::{Report, Served, SimConfig, run};
 
 const SLO: Duration = Duration::from_millis(200);

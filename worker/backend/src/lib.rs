@@ -4,26 +4,22 @@
 //!
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
-pub mod account;
+#[cfg(feature = "tch")]
 pub mod bounds;
-pub mod clock;
 #[cfg(feature = "tch")]
 mod cuda;
-pub mod file;
-pub mod job;
 #[cfg(feature = "tch")]
 mod native;
 pub mod operator;
 #[cfg(feature = "tch")]
 pub mod torch;
-pub mod value;
 
 use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::value::Tensor;
+use spillgate_process::value::Tensor;
 
 /// Loads and runs models on one device.
 pub trait Backend {

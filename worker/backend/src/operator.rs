@@ -13,17 +13,10 @@ use spillgate_pipeline::Catalog;
 use spillgate_pipeline::catalog::ModuleType;
 use spillgate_pipeline::pipeline::{Limits, Module};
 
-use crate::value::Value;
 use crate::{Backend, BackendError, Input, Output};
 
 pub use pass::{Pass, Prepare};
-
-/// Inputs of one request: one entry for each input of the type, in its order; `None` for an optional
-/// one that is not wired or whose module was skipped.
-pub type Inputs = Vec<Option<Value>>;
-
-/// Outputs of one request: one value for each output of the type, in its order.
-pub type Outputs = Vec<Value>;
+pub use spillgate_process::value::{Inputs, Outputs};
 
 /// A module type, from which modules are built.
 pub trait ModuleKind: Send + Sync {

@@ -25,12 +25,12 @@ use std::sync::{Arc, Once, OnceLock};
 use tch::{CModule, Device, IValue, Kind};
 
 use crate::cuda::{Urgency, enter};
-use crate::file;
-use crate::value::Tensor;
 use crate::{Backend, BackendError, Copier, Model};
 pub use archive::{Archive, FormId};
 use gpu::{GpuCopier, GpuModel};
 use network::Lent;
+use spillgate_process::file;
+use spillgate_process::value::Tensor;
 
 /// The name of the best device here: `cuda:0` where libtorch finds a usable GPU, else `cpu:0`. This is
 /// what `auto` in a pipeline means.

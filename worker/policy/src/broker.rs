@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, VariantId, WorkerId};
-use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::queue::Waiting;
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Answer, Lent};
 
 use self::core::{Core, Offers};
 use crate::schedule::Lengths;

@@ -33,10 +33,10 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, GatewayId, WorkerId};
-use spillgate_pipeline::message::{Arrival, Started, ToGateway};
 use spillgate_pipeline::predict::{Action, PredictionErrors};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Arrival, Started, ToGateway};
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
 use crate::profiler::{Kept, Profiler};

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::account::Lease;
-use spillgate_backend::job::{Failure, Job, Ran};
-use spillgate_backend::value::{Image, Value};
 use spillgate_picture::{Decoded, NotDecoded, Picture, PictureKind, decode};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Damaged;
+use spillgate_process::account::Lease;
+use spillgate_process::job::{Failure, Job, Ran};
+use spillgate_process::value::{Image, Value};
 
 /// Decoding is stopped after this many times the processor time that was computed from the picture's bytes, or after the pipeline's bound
 /// for a picture (`limits.decoding`) if that is less. The factor allows for slow machines; that others are busy on it does not count.

@@ -26,10 +26,10 @@ mod threads;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate_backend::job::{Job, Ran};
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::job::{Job, Ran};
 
 pub use models::{Models, ModelsConfig, WorkerModels};
 pub use threads::DeviceThreads;

@@ -188,9 +188,9 @@ pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, of_larger: usize)
 mod tests {
     use parking_lot::Mutex;
     use spillgate_backend::operator::{BuildContext, ModuleKind, Outputs};
-    use spillgate_backend::value::Value;
     use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
     use spillgate_pipeline::compile::compile;
+    use spillgate_process::value::Value;
 
     use super::*;
     use crate::weights::loader::{Source, WeightsSpec};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use spillgate_backend::clock::{Clock, Signal, use_exact_timers};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::{Clock, Signal, use_exact_timers};
 
 /// A policy, or a group of policies, to be woken.
 pub trait Sleeper: Send + Sync {
@@ -197,7 +197,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use spillgate_backend::clock::TestClock;
+    use spillgate_process::clock::TestClock;
 
     use super::*;
 

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spillgate_backend::clock::{Clock, TestClock};
-use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{
     DeviceId, GatewayId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
 };
-use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_process::clock::{Clock, TestClock};
+use spillgate_process::job::Job;
+use spillgate_protocol::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_recipes::schedulers;
 use spillgate_worker::device::brokers::{self, DeviceHandle, Upstream};
 use spillgate_worker::device::{

@@ -1,17 +1,18 @@
 //! Dependencies between the crates of the workspace point one way:
 //!
 //! ```text
-//! pipeline <- {controller,worker}/policy <- sim
-//! pipeline <- proto <- {controller,worker}/runtime (each on its own policy; the worker's also on
-//!                      backend) <- apps
-//! pipeline <- {proto, backend} <- link <- apps
-//! picture <- {backend, worker/runtime, apps}
-//! backend <- tls <- {link, controller/runtime, apps}
+//! pipeline <- {protocol, camera} <- {controller,worker}/policy <- sim
+//! {pipeline, picture} <- process <- {backend, tls, link, controller/runtime, worker/runtime}
+//! {protocol, proto, process, tls} <- link <- controller/runtime <- apps
+//! {worker/policy, process, backend} <- worker/runtime <- apps
 //! ```
 
 use serde_json::Value;
 
 const PIPELINE: &str = "spillgate-pipeline";
+const PROTOCOL: &str = "spillgate-protocol";
+const CAMERA: &str = "spillgate-camera";
+const PROCESS: &str = "spillgate-process";
 const PROTO: &str = "spillgate-proto";
 const BACKEND: &str = "spillgate-backend";
 const LINK: &str = "spillgate-link";
@@ -42,46 +43,59 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (CHART, &[]),
     (OUTPUT, &[]),
     (PICTURE, &[]),
-    (CONTROLLER_POLICY, &[PIPELINE]),
-    (WORKER_POLICY, &[PIPELINE]),
+    (PROTOCOL, &[PIPELINE]),
+    (CAMERA, &[PIPELINE]),
+    (CONTROLLER_POLICY, &[PIPELINE, PROTOCOL, CAMERA]),
+    (WORKER_POLICY, &[PIPELINE, PROTOCOL]),
     // Of the laboratory: tests of the policies run over them, too.
     (RECIPES, &[PIPELINE]),
-    (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
-    (PROTO, &[PIPELINE]),
-    (BACKEND, &[PIPELINE, PICTURE]),
-    // Of the backend how files are read.
-    (TLS, &[BACKEND]),
-    (LINK, &[PIPELINE, PICTURE, PROTO, BACKEND, TLS]),
-    // Of the backend the types of values, which results are made of; without libtorch.
+    (
+        SIM,
+        &[PIPELINE, PROTOCOL, CAMERA, CONTROLLER_POLICY, WORKER_POLICY],
+    ),
+    (PROTO, &[]),
+    (PROCESS, &[PIPELINE, PICTURE]),
+    (BACKEND, &[PIPELINE, PICTURE, PROCESS]),
+    // How files are read.
+    (TLS, &[PROCESS]),
+    (LINK, &[PIPELINE, PROTOCOL, PICTURE, PROTO, PROCESS, TLS]),
     (
         CONTROLLER,
         &[
             PIPELINE,
+            PROTOCOL,
             PICTURE,
             PROTO,
+            PROCESS,
             CONTROLLER_POLICY,
-            BACKEND,
             LINK,
             TLS,
         ],
     ),
-    (WORKER, &[PIPELINE, PICTURE, PROTO, WORKER_POLICY, BACKEND]),
-    (MODULES, &[PIPELINE, BACKEND]),
-    (CLIENT, &[PIPELINE, PICTURE, PROTO, SCENES, CHART, OUTPUT]),
+    (
+        WORKER,
+        &[PIPELINE, PROTOCOL, PICTURE, PROCESS, WORKER_POLICY, BACKEND],
+    ),
+    (MODULES, &[PIPELINE, PROCESS, BACKEND]),
+    (
+        CLIENT,
+        &[PIPELINE, CAMERA, PICTURE, PROTO, SCENES, CHART, OUTPUT],
+    ),
     // It watches the runtimes, so it stands above them.
     (
         TELEMETRY,
-        &[PIPELINE, PICTURE, PROTO, BACKEND, CONTROLLER, WORKER],
+        &[PIPELINE, PROTOCOL, PICTURE, PROCESS, CONTROLLER],
     ),
     (
         EVALUATE,
         &[
             PIPELINE,
+            CAMERA,
             CONTROLLER_POLICY,
             WORKER_POLICY,
             SIM,
             RECIPES,
-            BACKEND,
+            PROCESS,
             MODULES,
             CHART,
             OUTPUT,
@@ -99,6 +113,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "spillgate-lab",
         &[
             PIPELINE,
+            PROCESS,
             CONTROLLER_POLICY,
             BACKEND,
             CLIENT,
@@ -112,6 +127,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 const LIBRARIES: &[&str] = &[
     PIPELINE,
+    PROTOCOL,
+    CAMERA,
+    PROCESS,
     SCENES,
     TELEMETRY,
     CONTROLLER_POLICY,

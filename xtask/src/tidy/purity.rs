@@ -10,23 +10,27 @@ use super::SourceFile;
 use super::rust_text;
 
 /// The crates that must stay pure, with the simulator.
-pub(crate) const PURE_CRATES: [&str; 4] = [
+pub(crate) const PURE_CRATES: [&str; 6] = [
     "spillgate-pipeline",
+    "spillgate-protocol",
+    "spillgate-camera",
     "spillgate-controller-policy",
     "spillgate-worker-policy",
     "spillgate-sim",
 ];
 
 /// Their folders.
-const PURE_FOLDERS: [&str; 4] = [
+const PURE_FOLDERS: [&str; 6] = [
     "pipeline/src/",
+    "protocol/src/",
+    "camera/src/",
     "controller/policy/src/",
     "worker/policy/src/",
     "sim/src/",
 ];
 
 /// Crates that bring a runtime, a clock, threads, a socket, libtorch or the system's randomness.
-const IMPURE_CRATES: [&str; 26] = [
+const IMPURE_CRATES: [&str; 27] = [
     "async-std",
     "chrono",
     "clap",
@@ -46,6 +50,7 @@ const IMPURE_CRATES: [&str; 26] = [
     "smol",
     "socket2",
     "spillgate-backend",
+    "spillgate-process",
     "tch",
     "time",
     "tokio",

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 
 /// Most bytes of a file: a year in seconds takes more, and no run is as long.
 const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::{Buf, Bytes};
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 

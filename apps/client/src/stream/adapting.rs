@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use spillgate_pipeline::camera::{CameraFrame, CameraPolicy, ClockAnswer};
+use spillgate_camera::{CameraFrame, CameraPolicy, ClockAnswer};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
 use tokio::time::Instant;

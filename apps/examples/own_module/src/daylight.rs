@@ -4,9 +4,9 @@
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::{Image, Label, Value};
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
 use spillgate_pipeline::pipeline::OptionValue;
+use spillgate_process::value::{Image, Label, Value};
 
 /// Mean of the bytes of a picture from which it is day, unless the pipeline file says otherwise.
 const THRESHOLD_DEFAULT: f64 = 80.0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use spillgate_backend::operator::{Inputs, OperatorError, Outputs, Pass};
-use spillgate_backend::value::{Detection, Image, Tensor, Value};
+use spillgate_process::value::{Detection, Image, Tensor, Value};
 
 use crate::input::InputBuffers;
 use crate::resample::{PixelFormat, Place, Region, Resampler, Target};

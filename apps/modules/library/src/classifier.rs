@@ -6,8 +6,8 @@ use std::sync::Arc;
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
-use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_process::value::{Label, Tensor, Value};
 
 use crate::batch::{Crops, Parts, example_boxes, example_image, list};
 use crate::input::InputBuffers;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs, Pass, Prepare,
 };
-use spillgate_backend::value::{Detection, Value};
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_process::value::{Detection, Value};
 
 use crate::batch::{example_image, list, pass_over_pictures};
 use crate::boxes::{BoxLayout, suppress};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use spillgate_backend::Backend;
-use spillgate_backend::value::Tensor;
+use spillgate_process::value::Tensor;
 
 use crate::resample::{PixelFormat, Resampler, Target};
 

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use spillgate_backend::file;
 use spillgate_backend::operator::OperatorError;
+use spillgate_process::file;
 
 use crate::models::Models;
 use crate::options::Options;

@@ -1,7 +1,7 @@
 //! A whole picture into a network input of another shape: scaled to fit and centred on grey
 //! ("letterbox", as YOLO models expect it), or stretched; and boxes back to the picture's pixels.
 
-use spillgate_backend::value::Image;
+use spillgate_process::value::Image;
 
 use crate::resample::{Place, Region, Resampler, Target};
 

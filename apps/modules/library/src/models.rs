@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use spillgate_backend::operator::{BuildContext, OperatorError};
-use spillgate_backend::value::Tensor;
 use spillgate_backend::{Input, Model, Output};
+use spillgate_process::value::Tensor;
 
 /// Loaded models by variant.
 pub(crate) struct Models {

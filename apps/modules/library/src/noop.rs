@@ -4,8 +4,8 @@
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
+use spillgate_process::value::Value;
 
 /// The type `noop`.
 pub(crate) struct Noop;

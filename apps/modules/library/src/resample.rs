@@ -5,7 +5,7 @@
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-use spillgate_backend::value::Image;
+use spillgate_process::value::Image;
 
 /// A part of a picture, in pixels; it may reach over the picture's edges.
 #[derive(Clone, Copy, Debug, PartialEq)]

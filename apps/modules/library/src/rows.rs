@@ -1,6 +1,6 @@
 //! Batches that shrink: members that are done leave, the others move up.
 
-use spillgate_backend::value::Tensor;
+use spillgate_process::value::Tensor;
 
 /// Of `[n, m]`, the rows of which `stays` says so, in their order, each without its first `n_left_out` columns.
 ///

@@ -1,8 +1,8 @@
 //! Class scores out of a model's last dimension.
 
 use spillgate_backend::operator::OperatorError;
-use spillgate_backend::value::Tensor;
 use spillgate_pipeline::catalog::{ModuleType, OptionType};
+use spillgate_process::value::Tensor;
 
 use crate::options::Options;
 

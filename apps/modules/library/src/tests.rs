@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use spillgate_backend::operator::{BuildContext, Inputs, Operator, OperatorError, Outputs};
-use spillgate_backend::value::{Detection, Image, Tensor, Value};
 use spillgate_backend::{Backend, BackendError, Model};
 use spillgate_pipeline::Pipeline;
+use spillgate_process::value::{Detection, Image, Tensor, Value};
 
 use crate::library;
 

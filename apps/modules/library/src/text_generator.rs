@@ -9,8 +9,8 @@
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::{Tensor, Text, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_process::value::{Tensor, Text, Value};
 
 use crate::batch::{all_fail, list};
 use crate::models::Models;

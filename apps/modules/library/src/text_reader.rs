@@ -7,8 +7,8 @@ use std::sync::Arc;
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
-use spillgate_backend::value::{Tensor, Text, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_process::value::{Tensor, Text, Value};
 
 use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
 use crate::input::InputBuffers;

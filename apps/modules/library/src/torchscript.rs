@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs, Pass, Prepare,
 };
-use spillgate_backend::value::{Detection, Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_process::value::{Detection, Label, Tensor, Value};
 
 use crate::batch::{Crops, Parts, example_boxes, example_image, list, pass_over_pictures};
 use crate::boxes::{BoxLayout, suppress};

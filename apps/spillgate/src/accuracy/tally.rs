@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
-use spillgate_backend::value::{Detection, Label, Value};
+use spillgate_process::value::{Detection, Label, Value};
 use spillgate_scenes::Rect;
 use spillgate_scenes::score::{Hits, MeanF1};
 

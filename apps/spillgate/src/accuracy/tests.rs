@@ -1,5 +1,5 @@
 use expect_test::{Expect, expect};
-use spillgate_backend::value::{Detection, Label};
+use spillgate_process::value::{Detection, Label};
 use spillgate_scenes::Rect;
 
 use super::labelled::Truth;

@@ -19,11 +19,11 @@ use crate::server::{Server, ServerConfig, open_admin};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use spillgate_backend::clock::Clock;
 use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;
 use spillgate_pipeline::address;
 use spillgate_pipeline::time::format_duration;
+use spillgate_process::clock::Clock;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say, tell_times};
 

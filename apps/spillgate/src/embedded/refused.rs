@@ -1,9 +1,9 @@
 //! Deployments that cannot start, and why.
 
-use spillgate_backend::account::Account;
 use spillgate_backend::operator::OperatorError;
 use spillgate_picture::bytes_of_pixels;
 use spillgate_pipeline::catalog::ValueType;
+use spillgate_process::account::Account;
 
 use super::Deployment;
 use crate::device_assignment::PlacingError;

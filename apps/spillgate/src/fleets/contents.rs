@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
-use spillgate_backend::file;
+use spillgate_process::file;
 use spillgate_worker::listed::ListedFile;
 
 use crate::model_files::Folders;

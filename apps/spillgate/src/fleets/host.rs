@@ -3,13 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use spillgate_backend::clock::Clock;
-use spillgate_backend::job::Job;
 use spillgate_pipeline::action::Done;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
-use spillgate_pipeline::message::{ToDevice, ToGateway};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::Clock;
+use spillgate_process::job::Job;
+use spillgate_protocol::message::{ToDevice, ToGateway};
 use spillgate_worker::device::RanBatch;
 use spillgate_worker::device::actions::{PlacedHandle, Reports};
 use spillgate_worker::device::brokers::Upstream;

@@ -14,11 +14,11 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use sha2::{Digest, Sha256};
-use spillgate_backend::file;
 use spillgate_backend::torch::archive::form;
 use spillgate_backend::torch::{Archive, FormId};
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_process::file;
 use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 

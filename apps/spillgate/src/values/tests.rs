@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use spillgate_picture::Damage;
-use spillgate_pipeline::id::{BatchId, DeviceId};
-use spillgate_pipeline::message::{
-    Address, Arrival, Fault, Filled, Finished, Incarnation, ToDevice,
-};
+use spillgate_pipeline::id::{BatchId, DeviceId, Incarnation};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Arrival, Fault, Filled, Finished, ToDevice};
 
 use super::*;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::chain::hand_offs;
-use spillgate_backend::clock::TestClock;
+use spillgate_process::clock::TestClock;
 
 #[test]
 fn a_device_that_has_work_does_not_stand_still() {

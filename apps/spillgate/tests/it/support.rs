@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 use spillgate::cores::Cores;
 use spillgate::embedded::Deployment;
 use spillgate::server::{Ended, Renewer, Server, ServerConfig};
-use spillgate_backend::clock::{Clock, TestClock};
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::Value;
 use spillgate_controller::host::PipelineHost;
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::{Clock, TestClock};
+use spillgate_process::value::Value;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use spillgate_telemetry::TelemetryConfig;

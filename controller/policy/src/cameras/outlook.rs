@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::camera::BitDensity;
+use spillgate_camera::BitDensity;
 use spillgate_pipeline::id::{VariantId, WorkerId};
 
 /// A stream, or a connection with unary calls, of one gateway.

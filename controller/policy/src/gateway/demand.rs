@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{Demand, Incarnation};
+use spillgate_pipeline::id::{Incarnation, ModuleId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Demand;
 
 /// Reports are sent this often while there is anything to report.
 const REPORT_PERIOD: Duration = Duration::from_millis(100);

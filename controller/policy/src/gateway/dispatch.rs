@@ -2,9 +2,9 @@
 
 use rand::Rng;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, Filled};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Arrival, Filled};
 
 use super::joins::Joined;
 use super::{Command, Gateway, Stage};

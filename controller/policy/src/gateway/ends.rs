@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Fault, ToDevice};
 use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
 use spillgate_pipeline::time::{Timestamp, format_duration};
+use spillgate_protocol::message::{Fault, ToDevice};
 
 use super::{Command, Ended, Gateway, Stage};
 use crate::pool::Pool;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{Address, Message, ModulePlan, Portion, ToController};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Message, ModulePlan, Portion, ToController};
 
 use super::{Command, Gateway};
 use crate::shares::Party;
@@ -113,8 +113,8 @@ impl<P, L: Clone> Gateway<P, L> {
 #[cfg(test)]
 mod tests {
     use spillgate_pipeline::clients::ClientKey;
-    use spillgate_pipeline::message::BatchShape;
     use spillgate_pipeline::policy::Guidance;
+    use spillgate_protocol::message::BatchShape;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! What devices and controllers tell a gateway, and which of them may say it.
 
 use spillgate_pipeline::id::{ModuleId, WorkerId};
-use spillgate_pipeline::message::{Address, Ask, Fault, Finished, ModulePlan, Returned, ToGateway};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Ask, Fault, Finished, ModulePlan, Returned, ToGateway};
 
 use super::{Command, Gateway};
 

@@ -3,8 +3,8 @@
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::Filled;
 use spillgate_pipeline::pipeline::{Edge, PortRef};
+use spillgate_protocol::message::Filled;
 
 /// The module ran or was skipped.
 const DONE: u8 = 1;

@@ -1,9 +1,9 @@
 //! Dispatch `pull`: requests wait in pools until workers ask for them.
 
 use spillgate_pipeline::id::{ModuleId, WorkerId};
-use spillgate_pipeline::message::{Answer, Ask, Lent, Returned, ToDevice};
 use spillgate_pipeline::request::{Drop, DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Answer, Ask, Lent, Returned, ToDevice};
 
 use super::{Command, Gateway, Stage};
 use crate::pool::{Given, Refused, View};

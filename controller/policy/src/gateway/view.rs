@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModuleId, WorkerId};
-use spillgate_pipeline::message::{ModulePlan, ModuleState};
+use spillgate_protocol::message::{ModulePlan, ModuleState};
 
 use super::Gateway;
 use super::adapting::Adapting;
@@ -179,7 +179,7 @@ mod tests {
             module: state.module,
             waiting: 0,
             plan: ModulePlan {
-                shape: spillgate_pipeline::message::BatchShape {
+                shape: spillgate_protocol::message::BatchShape {
                     size: 1,
                     execution: Duration::ZERO,
                 },

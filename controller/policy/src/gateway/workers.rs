@@ -1,9 +1,9 @@
 //! Workers that come and go with their devices. The requests of a lost or suspected worker go to other workers. A suspected
 //! worker may answer all the same: the first answer counts.
 
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Address, Incarnation, Place, ToDevice};
+use spillgate_pipeline::id::{Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Place, ToDevice};
 
 use super::{Command, Gateway};
 use crate::dispatcher::Dispatcher;

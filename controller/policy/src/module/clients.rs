@@ -5,8 +5,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::GatewayId;
-use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{ClientReport, Portion};
 
 use crate::shares::exchange;
 
@@ -53,7 +53,7 @@ impl ClientReports {
 #[cfg(test)]
 mod tests {
     use spillgate_pipeline::clients::ClientKey;
-    use spillgate_pipeline::message::Offered;
+    use spillgate_protocol::message::Offered;
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::GatewayId;
-use spillgate_pipeline::message::{Demand, Incarnation};
+use spillgate_pipeline::id::{GatewayId, Incarnation};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Demand;
 
 use spillgate_pipeline::window::Window;
 

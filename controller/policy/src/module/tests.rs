@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use spillgate_pipeline::message::{BatchReport, BatchShape, ClientReport, Demand};
 use spillgate_pipeline::policy::DropPolicy;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_protocol::message::{BatchReport, BatchShape, ClientReport, Demand};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Which workers of a module take requests, and which gateways hear of it.
 
-use spillgate_pipeline::message::{Address, BatchReport, Message, Place, ToGateway};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, BatchReport, Message, Place, ToGateway};
 
 use super::{ControllerCommand, ModuleController};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::estimate::{self, PathEstimate, Scratch, Stage};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 

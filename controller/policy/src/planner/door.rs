@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::message::{DoorPlan, ModulePlan};
+use spillgate_protocol::message::{DoorPlan, ModulePlan};
 
 use super::StatePlanner;
 

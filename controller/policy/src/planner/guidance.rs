@@ -1,9 +1,9 @@
 //! The guidance for the brokers of the module: which end of the queue is served first, and how much time is reserved
 //! downstream.
 
+use crate::estimate::{Stage, Waits};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::estimate::{Stage, Waits};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::recipe::{Order, Reserve};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};

@@ -2,8 +2,8 @@
 
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{BatchShape, ModuleState};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{BatchShape, ModuleState};
 
 use super::StatePlanner;
 use super::sizes::{self, Observed};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{BatchReport, Demand};
 use spillgate_pipeline::predict::{Action, PaceRule, Predictor, Rule};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_pipeline::window::Window;
+use spillgate_protocol::message::{BatchReport, Demand};
 
 use super::reservoir::Reservoir;
 use super::sizes::Asked;

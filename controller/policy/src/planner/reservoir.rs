@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_pipeline::message::STATE_SAMPLES_MAX;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::STATE_SAMPLES_MAX;
 
 /// Samples that a reservoir keeps: those that a state holds.
 pub const SAMPLES_MAX: usize = STATE_SAMPLES_MAX;

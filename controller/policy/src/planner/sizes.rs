@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
-use spillgate_pipeline::message::{SHARE_STEPS, Shares};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_pipeline::window::Window;
+use spillgate_protocol::message::{SHARE_STEPS, Shares};
 
 use super::ModuleState;
 use crate::plan::{self, Planned};
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn shares_are_counted_by_step() {
         let mut asked = Asked::new(Duration::from_secs(5), Timestamp::ZERO);
-        let mut demand = spillgate_pipeline::message::Demand::default();
+        let mut demand = spillgate_protocol::message::Demand::default();
         for share in [1.0, 1.0, 0.6, 0.61] {
             demand.entered(SLO, &request(share));
         }

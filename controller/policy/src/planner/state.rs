@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::ModuleState;
 use spillgate_pipeline::predict::Action;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::ModuleState;
 
 use super::StatePlanner;
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
-use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::{DropPolicy, Guidance};
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_protocol::message::BatchShape;
 
 use spillgate_pipeline::id::MemberId;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spillgate_pipeline::clients::ClientKey;
-use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Offered, Portion};
 
 use super::clock::{Account, Clock, Member, Members};
 use super::{

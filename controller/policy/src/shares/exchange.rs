@@ -6,7 +6,7 @@
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
-use spillgate_pipeline::message::{ClientReport, Portion};
+use spillgate_protocol::message::{ClientReport, Portion};
 
 use super::water;
 
@@ -104,7 +104,7 @@ fn shares(capacity: f64, sums: &Sums, reports: &[ClientReport]) -> Fair {
 mod tests {
     use proptest::prelude::*;
 
-    use spillgate_pipeline::message::{NAMED_MAX, Offered};
+    use spillgate_protocol::message::{NAMED_MAX, Offered};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use super::water::fill;
 use super::*;
 use server::{CAPACITY, Run, Sends, Source, at, jain, offers, party, run, serve, source};
 use spillgate_pipeline::clients::Claim;
-use spillgate_pipeline::message::ClientReport;
+use spillgate_protocol::message::ClientReport;
 
 const SECONDS: f64 = 120.0;
 const SEEDS: u64 = 8;

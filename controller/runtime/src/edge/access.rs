@@ -9,7 +9,6 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
-use spillgate_backend::account::Holder;
 use spillgate_controller_policy::access::{Access, TokenId};
 use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::intake::Intake;
@@ -18,6 +17,7 @@ use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::account::Holder;
 
 use super::Edge;
 
@@ -172,12 +172,12 @@ impl Edge {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use spillgate_backend::clock::TestClock;
+    use spillgate_process::clock::TestClock;
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use spillgate_backend::account::Account;
     use spillgate_controller_policy::door::DoorLimits;
+    use spillgate_process::account::Account;
 
     use super::super::{Call, EdgeLimits};
     use super::*;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use spillgate_backend::account::Lease;
+use spillgate_process::account::Lease;
 use tonic::Status;
 
 use super::call::{Buffer, Call, Unread};

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-#[cfg(test)]
-use spillgate_backend::account::Account;
-use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::intake::{Intake, Room, StreamKey};
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+#[cfg(test)]
+use spillgate_process::account::Account;
+use spillgate_process::account::{Full, Holder, Lease};
 use tonic::Status;
 
 use super::{Asking, Connection, Token};

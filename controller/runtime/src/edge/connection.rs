@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use slab::Slab;
-use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
 use spillgate_controller_policy::intake::Intake;
 use spillgate_link::host_of;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::account::{Full, Holder, Lease};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use spillgate_backend::account::{Full, Lease};
+use spillgate_process::account::{Full, Lease};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 

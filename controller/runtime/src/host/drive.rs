@@ -4,19 +4,19 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate_backend::job::Job;
 use spillgate_controller_policy::cameras::{Asked, CameraKey};
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
-};
 use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::job::Job;
+use spillgate_protocol::message::{
+    Address, Envelope, Link, Message, ToController, ToDevice, ToGateway,
+};
 
 use super::{CHECKED_ONE_IN, Command, Control, Kept, Outboxes, Outgoing, PipelineHost};
 use crate::record::RequestRecord;

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate_backend::job::{Failure, Job, Ran, are_outputs_of};
-use spillgate_backend::operator::Outputs;
-use spillgate_backend::value::Value;
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{
+use spillgate_pipeline::pipeline::PortRef;
+use spillgate_pipeline::time::Timestamp;
+use spillgate_process::job::{Failure, Job, Ran, are_outputs_of};
+use spillgate_process::value::Outputs;
+use spillgate_process::value::Value;
+use spillgate_protocol::message::{
     Address, BatchReport, Envelope, Fault, Filled, Finished, Message, Place, ToController,
     ToGateway,
 };
-use spillgate_pipeline::pipeline::PortRef;
-use spillgate_pipeline::time::Timestamp;
 
 use super::drive::{Effects, keep};
 use super::{Brought, CHECKED_ONE_IN, Control, Kept, MemberResult, Outgoing, PipelineHost};

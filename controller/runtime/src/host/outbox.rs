@@ -72,8 +72,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
-    use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToDevice};
+    use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, RequestId, WorkerId};
+    use spillgate_protocol::message::{Address, Envelope, Message, ToDevice};
 
     use super::*;
 

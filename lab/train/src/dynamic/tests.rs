@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use spillgate_backend::torch::TorchBackend;
-use spillgate_backend::value::Tensor;
 use spillgate_backend::{BackendError, Model};
+use spillgate_process::value::Tensor;
 
 use super::*;
 use crate::data;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_link::tls::LinkTls;
-use spillgate_pipeline::message::Address;
-use spillgate_pipeline::session::entrance::STRANGERS_MAX;
-use spillgate_pipeline::session::rights::{Kind, Member};
+use spillgate_protocol::message::Address;
+use spillgate_protocol::session::entrance::STRANGERS_MAX;
+use spillgate_protocol::session::rights::{Kind, Member};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;

@@ -12,12 +12,12 @@ use proptest::prelude::*;
 
 use spillgate_link::wire::bounds::{RATIO_MAX, SPAN_MAX, TIMESTAMP_MAX};
 use spillgate_link::wire::{Brought, Packet, Parcel};
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToGateway};
-use spillgate_pipeline::session::{
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Envelope, Message, ToGateway};
+use spillgate_protocol::session::{
     ADDRESSES_MAX, Answer, Frame, Greeting, PipelineHash, VERSION_BYTES_MAX,
 };
-use spillgate_pipeline::time::Timestamp;
 
 /// A packet of any kind.
 pub(crate) fn packet() -> impl Strategy<Value = Packet> {

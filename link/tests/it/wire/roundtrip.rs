@@ -7,9 +7,9 @@ use prost::Message as _;
 
 use spillgate_link::wire::{Packet, decode, encode};
 use spillgate_pipeline::id::WorkerId;
-use spillgate_pipeline::message::{Ask, Message, ToGateway};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{Ask, Message, ToGateway};
 
 use crate::wire::arbitrary::{for_gateway, packet};
 use crate::wire::sizes;

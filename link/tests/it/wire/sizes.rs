@@ -6,21 +6,21 @@ use bytes::Bytes;
 use expect_test::expect;
 use prost::Message as _;
 
-use spillgate_backend::value::Value;
 use spillgate_link::wire::{Brought, Carried, Packet, Parcel, encode};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{
-    BatchId, ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId,
-};
-use spillgate_pipeline::message::{
-    Address, Arrival, Ask, Demand, Envelope, Filled, Finished, Incarnation, Message, Returned,
-    SHARE_STEPS, Started, ToController, ToDevice, ToGateway,
+    BatchId, ClientId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
 };
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_pipeline::values::Ports;
+use spillgate_process::value::Value;
 use spillgate_proto::link as pb;
+use spillgate_protocol::message::{
+    Address, Arrival, Ask, Demand, Envelope, Filled, Finished, Message, Returned, SHARE_STEPS,
+    Started, ToController, ToDevice, ToGateway,
+};
+use spillgate_protocol::values::Ports;
 
 use crate::wire::arbitrary::for_gateway;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use spillgate_camera::{CameraFrame, CameraPolicy, CameraReport, ClockAnswer};
 use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
 use spillgate_controller_policy::shares::{Party, StreamKey};
-use spillgate_pipeline::camera::{CameraFrame, CameraPolicy, CameraReport, ClockAnswer};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::GatewayId;
 use spillgate_pipeline::time::Timestamp;

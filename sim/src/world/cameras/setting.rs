@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::camera::BitDensity;
+use spillgate_camera::BitDensity;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::network::Link;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{Address, Envelope, Message, ToDevice, ToGateway};
 use spillgate_pipeline::request::Request;
+use spillgate_protocol::message::{Address, Envelope, Message, ToDevice, ToGateway};
 
 use crate::world::World;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::cluster::{Cluster, Draws, Fault, Scripted};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::cluster::{Cluster, Draws, Fault, Scripted};
 
 /// Kinds of faults.
 const KINDS: u32 = 8;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::cluster::{Fault, Scripted};
+use crate::cluster::{Fault, Scripted};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
 

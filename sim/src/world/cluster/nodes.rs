@@ -3,11 +3,11 @@
 use rand::Rng;
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::module::ControllerEvent;
-use spillgate_pipeline::id::GatewayId;
+use spillgate_pipeline::id::{GatewayId, Incarnation};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{Address, Incarnation};
-use spillgate_pipeline::session::{Greeting, Session, Side};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Address;
+use spillgate_protocol::session::{Greeting, Session, Side};
 use spillgate_worker_policy::device::DeviceEvent;
 
 use super::wire::Load;

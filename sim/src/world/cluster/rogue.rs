@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use rand::Rng;
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, Incarnation, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{
-    Address, Arrival, Ask, Envelope, Filled, Finished, Incarnation, Message, ToController,
-    ToDevice, ToGateway,
-};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{
+    Address, Arrival, Ask, Envelope, Filled, Finished, Message, ToController, ToDevice, ToGateway,
+};
 
 use crate::world::World;
 

@@ -2,9 +2,9 @@
 
 use rand::Rng;
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::{Address, Envelope, Message, ToController, ToDevice, ToGateway};
-use spillgate_pipeline::session::{Command, Connection, Event, News};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Address, Envelope, Message, ToController, ToDevice, ToGateway};
+use spillgate_protocol::session::{Command, Connection, Event, News};
 
 use super::wire::{Load, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
 use super::{Bug, Cluster, Due};

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::Travel;
 use indexmap::IndexMap;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::cluster::Travel;
-use spillgate_pipeline::message::Envelope;
-use spillgate_pipeline::session::{Connection, Frame, Greeting, Session};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Envelope;
+use spillgate_protocol::session::{Connection, Frame, Greeting, Session};
 
 /// Longest jitter, in means.
 const JITTER_MAX: f64 = 20.0;

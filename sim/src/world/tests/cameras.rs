@@ -1,6 +1,6 @@
 //! Cameras on links: closed forms, and what must follow from a link.
 
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::policy::{Adapt, AdaptName, DispatchPolicyName};

@@ -1,6 +1,6 @@
-use spillgate_pipeline::cluster::{Cluster, Fault, Node, Scripted, Travel};
+use crate::cluster::{Cluster, Fault, Node, Scripted, Travel};
 use spillgate_pipeline::id::DeviceId;
-use spillgate_pipeline::message::Address;
+use spillgate_protocol::message::Address;
 
 use super::*;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Inputs, OperatorError, Outputs};
-use crate::value::Tensor;
 use crate::{BackendError, Copier, Input, Output};
+use spillgate_process::value::Tensor;
 
 /// The step before the forward pass.
 pub trait Prepare: Send + Sync {

@@ -12,8 +12,8 @@ use super::network::{Lent, Loaded};
 use super::recorded::Recorded;
 use super::{call, check, failed, one_line, say, to_host};
 use crate::cuda::{self, Urgency, enter};
-use crate::value::Tensor;
 use crate::{BackendError, Copier, Fetch, Input, Model, OnDevice, Output};
+use spillgate_process::value::Tensor;
 
 /// A model on a GPU.
 pub(super) struct GpuModel {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WeightsId, WorkerId};
-use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Answer, Arrival, ToGateway};
 
 #[cfg(doc)]
 use crate::device::Device;

@@ -1,9 +1,9 @@
 //! How a device ends: its process is about to end, or rejects everything.
 
 use spillgate_pipeline::id::GatewayId;
-use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::ToGateway;
 
 use super::{Device, DeviceCommand, drain_rejected};
 

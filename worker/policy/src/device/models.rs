@@ -4,10 +4,10 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
-use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
 use spillgate_pipeline::request::{ModelChoice, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::ToGateway;
 
 use super::running::Running;
 use super::{Device, DeviceCommand, drain_rejected};

@@ -1,8 +1,8 @@
 //! How a device asks gateways for requests, and hands back what its batch has no room for (dispatch `pull`).
 
 use spillgate_pipeline::id::{GatewayId, RequestId, WeightsId, WorkerId};
-use spillgate_pipeline::message::{Answer, Ask, Lent, Returned, ToGateway};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Answer, Ask, Lent, Returned, ToGateway};
 
 use super::asks::Asks;
 use super::{Device, DeviceCommand, drain_rejected};

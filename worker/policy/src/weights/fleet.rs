@@ -31,10 +31,10 @@ use spillgate_pipeline::action::{Action, BatchItem, Done, Ended, Load, LoadCause
 use spillgate_pipeline::id::{
     ActionId, DeviceId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
 };
-use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, Estimator};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::ToGateway;
 
 use crate::weights::placement::{self, Placement, PlacementCommand, PlacementEvent};
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::clock::Clock;
-use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::{Inputs, OperatorError, Pass};
 use spillgate_pipeline::action::{Action, BatchItem, Done, Ended, Work as Asked};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::Clock;
+use spillgate_process::job::{Job, Ran};
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
 use super::driver::{Chooser, LoadTask, Shared, Work};

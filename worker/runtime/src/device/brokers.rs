@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::clock::Clock;
-use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_pipeline::id::{ActionId, DeviceId, GatewayId, WeightsId, WorkerId};
-use spillgate_pipeline::message::{Address, ToDevice, ToGateway};
 use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::Clock;
+use spillgate_process::job::Job;
+use spillgate_protocol::message::{Address, ToDevice, ToGateway};
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 use spillgate_worker_policy::weights::store::WeightStoreAccount;
 

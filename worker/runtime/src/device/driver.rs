@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use spillgate_backend::clock::{Clock, Signal};
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_pipeline::id::{ActionId, DeviceId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_process::clock::{Clock, Signal};
 
 use super::models::Serving;
 use crate::timer::{Alarm, Sleeper};

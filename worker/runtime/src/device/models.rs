@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Copier;
-use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::{Inputs, OperatorError, Outputs};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::request::ModelChoice;
+use spillgate_process::job::{Failure, Job, Ran};
 
 use super::threads::panic_text;
 use crate::decoder::Decoder;

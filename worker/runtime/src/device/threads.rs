@@ -8,8 +8,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use spillgate_backend::clock::{Clock, use_exact_timers};
 use spillgate_backend::operator::OperatorError;
+use spillgate_process::clock::{Clock, use_exact_timers};
 
 use super::DeviceConfig;
 use super::driver::{Chooser, LoadTask, Shared, State};

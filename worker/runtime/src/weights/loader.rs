@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::clock::{Clock, use_exact_timers};
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError, Outputs};
-use spillgate_backend::value::Value;
 use spillgate_backend::{Backend, Copier};
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::id::{MemberId, VariantId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
+use spillgate_process::clock::{Clock, use_exact_timers};
+use spillgate_process::value::Value;
 
 use super::Loader;
 use crate::listed::ListedFile;

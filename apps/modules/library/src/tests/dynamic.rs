@@ -332,7 +332,7 @@ fn one_text_for_each_text_that_came() {
     let fake = Parts::new(as_often_as_said);
     let mut say = build_say(&fake, true, "others: skip").expect("builds");
     let texts = |all: &[&str]| {
-        let text = |t: &&str| spillgate_backend::value::Text {
+        let text = |t: &&str| spillgate_process::value::Text {
             text: (*t).to_owned(),
             score: 1.0,
         };

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use spillgate_backend::file::{self, FileError};
 use spillgate_client::source::is_picture;
+use spillgate_process::file::{self, FileError};
 
 /// Most bytes of a file of labels: a hundred thousand objects.
 const TEXT_BYTES_MAX: usize = 4 << 20;

@@ -19,10 +19,10 @@ use anyhow::bail;
 use spillgate_backend::operator::Library;
 use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::message::Incarnation;
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::{Decider, ServedBy};
-use spillgate_pipeline::topology::{Addresses, Topology};
+use spillgate_protocol::topology::{Addresses, Topology};
 use spillgate_telemetry::logging::say;
 
 use super::Progress;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::network::Link;
 use spillgate_sim::{CameraFigures, FrameBits, FramesReport, SimCamera};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::files;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::cluster_file::Served;
 use spillgate_pipeline::placement::ServedBy;
+use spillgate_sim::cluster_file::Served;
 use spillgate_sim::{ClusterReport, SimConfig};
 
 /// Puts the roles of a run on the nodes of a file.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate::embedded::Deployment;
-use spillgate_backend::clock::{Clock, TestClock};
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_process::clock::{Clock, TestClock};
+use spillgate_process::value::Value;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use tonic::Code;

@@ -8,14 +8,14 @@ use super::submission::submission;
 use parking_lot::Mutex;
 use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
-use spillgate_backend::account::Account;
-use spillgate_backend::clock::Clock;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
 
 pub(crate) const BATCH: Duration = Duration::from_millis(5);
 

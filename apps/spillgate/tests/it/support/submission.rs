@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_backend::job::Job;
-use spillgate_backend::value::Value;
 use spillgate_controller::host::{Counted, Submission};
 use spillgate_controller::record::{Sizes, TraceContext};
 use spillgate_controller_policy::shares::Party;
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{ClientId, ModuleId};
+use spillgate_process::job::Job;
+use spillgate_process::value::Value;
 
 /// A request with a payload of bytes that is read already, for a pipeline of that many modules. Nobody waits for its answer.
 pub(crate) fn submission(modules: usize) -> Submission {

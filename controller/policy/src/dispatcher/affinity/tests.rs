@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::message::BatchShape;
+use spillgate_protocol::message::BatchShape;
 
 use super::*;
 

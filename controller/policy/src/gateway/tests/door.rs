@@ -1,6 +1,6 @@
 //! The door of the first module.
 
-use spillgate_pipeline::message::DoorPlan;
+use spillgate_protocol::message::DoorPlan;
 
 use super::*;
 

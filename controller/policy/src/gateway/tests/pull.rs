@@ -1,5 +1,5 @@
-use spillgate_pipeline::message::{Ask, Returned};
 use spillgate_pipeline::policy::DispatchPolicyName;
+use spillgate_protocol::message::{Ask, Returned};
 
 use super::*;
 

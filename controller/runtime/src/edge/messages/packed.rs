@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use flate2::write::GzDecoder;
-use spillgate_backend::account::{Full, Holder, Lease};
+use spillgate_process::account::{Full, Holder, Lease};
 
 /// Bytes that the decoder holds: its window and tables.
 const DECODER_BYTES: u64 = 64 << 10;

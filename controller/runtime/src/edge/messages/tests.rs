@@ -1,6 +1,6 @@
 use http_body_util::{BodyExt, StreamBody};
 use prost::Message;
-use spillgate_backend::account::Account;
+use spillgate_process::account::Account;
 use spillgate_proto::pb;
 use tokio_stream::StreamExt;
 

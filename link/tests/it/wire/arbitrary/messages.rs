@@ -10,16 +10,16 @@ use proptest::sample::select;
 use spillgate_link::wire::{Brought, Parcel};
 use spillgate_picture::Damage;
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{BatchId, ClientId, MemberId, VariantId};
-use spillgate_pipeline::message::{
-    Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Incarnation, Lent, Returned,
-    Started, ToController, ToDevice, ToGateway,
-};
+use spillgate_pipeline::id::{BatchId, ClientId, Incarnation, MemberId, VariantId};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::Budget;
-use spillgate_pipeline::values::Ports;
+use spillgate_protocol::message::{
+    Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Lent, Returned, Started,
+    ToController, ToDevice, ToGateway,
+};
+use spillgate_protocol::values::Ports;
 
 use super::policy::{clients, demand, guidance, order, plan, portion, state};
 use super::values::{outputs, parcel};

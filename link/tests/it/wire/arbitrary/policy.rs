@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use spillgate_link::wire::bounds::SPAN_MAX;
 use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
-use spillgate_pipeline::message::{
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_pipeline::spec::BATCH_MAX;
+use spillgate_protocol::message::{
     BatchShape, ClientReport, Demand, DoorPlan, ModulePlan, ModuleState, NAMED_MAX, Offered,
     Portion, SHARE_STEPS, STATE_SAMPLES_MAX,
 };
-use spillgate_pipeline::policy::{BudgetOrder, Guidance};
-use spillgate_pipeline::spec::BATCH_MAX;
 
 use super::{capacity, module, positive, rate, ratio, span};
 

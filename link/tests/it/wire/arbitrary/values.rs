@@ -7,9 +7,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
 use spillgate_link::wire::{Carried, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
+use spillgate_process::value::{Detection, Image, Label, Tensor, Text, Value};
 
 use super::{module, text};
 

@@ -11,8 +11,8 @@ use super::super::recorded::Recorded;
 use super::super::{TorchBackend, devices, network};
 use super::GpuModel;
 use crate::cuda::{Urgency, enter};
-use crate::value::Tensor;
 use crate::{Backend, Input, Model};
+use spillgate_process::value::Tensor;
 
 const GPU: &str = "cuda:0";
 

@@ -1,5 +1,5 @@
-use spillgate_pipeline::message::{Answer, Ask, Lent, Returned};
 use spillgate_pipeline::policy::BudgetOrder;
+use spillgate_protocol::message::{Answer, Ask, Lent, Returned};
 
 use super::*;
 

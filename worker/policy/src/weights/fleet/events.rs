@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use spillgate_pipeline::action::{Action, BatchItem, Done};
 use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
+use spillgate_protocol::message::{Arrival, ToGateway};
 
 #[cfg(doc)]
 use super::Fleet;

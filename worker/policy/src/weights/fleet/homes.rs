@@ -3,7 +3,7 @@
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
-use spillgate_pipeline::message::ToGateway;
+use spillgate_protocol::message::ToGateway;
 
 use super::{Fleet, FleetCommand, Worker};
 use crate::weights::placement::Placement;

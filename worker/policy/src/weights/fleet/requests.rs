@@ -2,10 +2,10 @@
 
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{RequestId, WorkerId};
-use spillgate_pipeline::message::Arrival;
 use spillgate_pipeline::predict::Estimator;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::Arrival;
 
 use super::events::forgotten;
 use super::{Fleet, FleetCommand, Held, fail};

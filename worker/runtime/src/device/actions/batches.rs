@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Inputs, Operator, Pass};
 use spillgate_pipeline::action::{Around, Done, Ended};
 use spillgate_pipeline::id::{ActionId, BatchId, WorkerId};
+use spillgate_process::job::Job;
 
 use super::{Batch, Event, Executed, Outcome, Placed, Prepared, RanBatch, Report};
 use crate::device::Forecasters;

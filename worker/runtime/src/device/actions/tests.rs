@@ -5,16 +5,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_backend::clock::{Signal, TestClock};
-use spillgate_backend::job::Failure;
 use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Prepare};
-use spillgate_backend::value::Tensor;
 use spillgate_backend::{Input, Output};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::action::{RefusalCause, Window, Work};
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_process::clock::{Signal, TestClock};
+use spillgate_process::job::Failure;
+use spillgate_process::value::Tensor;
 
 use super::*;
 use crate::device::{Models, ModelsConfig, WorkerModels};

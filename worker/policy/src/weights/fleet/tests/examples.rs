@@ -1,4 +1,4 @@
-use spillgate_pipeline::message::Arrival;
+use spillgate_protocol::message::Arrival;
 use spillgate_recipes::placements;
 
 use super::*;

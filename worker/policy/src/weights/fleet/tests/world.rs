@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::RefusalCause;
-use spillgate_pipeline::id::{GatewayId, MemberId};
-use spillgate_pipeline::message::{Arrival, Incarnation};
+use spillgate_pipeline::id::{GatewayId, Incarnation, MemberId};
 use spillgate_pipeline::request::Request;
+use spillgate_protocol::message::Arrival;
 
 use super::*;
 
