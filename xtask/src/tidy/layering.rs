@@ -96,6 +96,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             SIM,
             RECIPES,
             PROCESS,
+            BACKEND,
             MODULES,
             CHART,
             OUTPUT,
