@@ -27,8 +27,8 @@ use spillgate_process::value::{Image, Value};
 use spillgate_worker::confinement;
 use spillgate_worker::operators::{WorkerSpec, serving_operator};
 
-use crate::device_assignment::resolve_device;
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
+use crate::device_name::resolve_device;
 use labelled::{Kind, Labelled, Sample};
 use tally::Tally;
 

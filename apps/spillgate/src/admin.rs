@@ -22,7 +22,8 @@ use parking_lot::Mutex;
 use spillgate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::server::listen;
+use crate::ports::listen;
+use crate::serve_error::ServeError;
 use crate::status::StatusReader;
 use places::{Place, Places};
 
@@ -110,7 +111,8 @@ enum Shown {
     Running(Arc<Admin>),
 }
 
-/// An open admin port. It lives until the process ends, so that probes see a drain.
+/// An open admin port. Clones are the same. It lives until the process ends, so that probes see a drain.
+#[derive(Clone)]
 pub struct AdminPort {
     /// Where it is.
     pub address: SocketAddr,
@@ -132,13 +134,32 @@ impl AdminPort {
 
     /// Shows the progress of the start, until there is a server to show.
     pub fn starting(&self, what: &str) {
-        *self.shown.lock() = Shown::Starting(format!("starting: {what}"));
+        if let Shown::Starting(text) = &mut *self.shown.lock() {
+            *text = format!("starting: {what}");
+        }
     }
 
     /// Shows this server from now on.
     pub fn running(&self, admin: Admin) {
         *self.shown.lock() = Shown::Running(Arc::new(admin));
     }
+}
+
+/// Opens the admin port, if one is wanted.
+///
+/// # Errors
+/// When the address cannot be had.
+pub async fn open_admin(address: Option<SocketAddr>) -> Result<Option<AdminPort>, ServeError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let opened = AdminPort::open(address, AdminLimits::default()).await;
+    let port = opened.map_err(|cause| ServeError::Listen {
+        address,
+        flag: "--admin",
+        cause,
+    })?;
+    Ok(Some(port))
 }
 
 async fn accept(listener: TcpListener, shown: Arc<Mutex<Shown>>, limits: AdminLimits) {

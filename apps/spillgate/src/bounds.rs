@@ -144,31 +144,31 @@ const BOUNDS: &[Bound] = &[
     bound!(
         Models,
         "bytes of model files that are compared with others",
-        bytes(crate::fleets::contents::COMPARED_BYTES_MAX),
+        bytes(crate::devices::fleets::contents::COMPARED_BYTES_MAX),
         "a model of its own, and a warning with their number"
     ),
     bound!(
         Models,
         "contents of one end that a model file is compared with",
-        count(crate::fleets::contents::SAME_END_MAX),
+        count(crate::devices::fleets::contents::SAME_END_MAX),
         "a model of its own"
     ),
     bound!(
         Models,
         "architectures that are measured when a server starts",
-        count(crate::fleets::expected::MEASURED_MAX),
+        count(crate::devices::fleets::expected::MEASURED_MAX),
         "the profile of the module holds until they ran"
     ),
     bound!(
         Models,
         "time in which architectures are measured",
-        time(crate::fleets::expected::MEASURED_WITHIN),
+        time(crate::devices::fleets::expected::MEASURED_WITHIN),
         "the profile of the module holds until they ran"
     ),
     bound!(
         Models,
         "weights of an architecture that are tried, while none can be measured",
-        count(crate::fleets::expected::FAILURES_MAX),
+        count(crate::devices::fleets::expected::FAILURES_MAX),
         "the profile of the module holds until they ran"
     ),
     bound!(
@@ -226,7 +226,7 @@ const BOUNDS: &[Bound] = &[
     bound!(
         Operation,
         "time for device threads and telemetry to end",
-        time(crate::server::STOP_LIMIT),
+        time(crate::embedded::STOP_LIMIT),
         "the process ends without them"
     ),
     bound!(

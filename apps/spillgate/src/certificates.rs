@@ -10,7 +10,7 @@ use spillgate_telemetry::metrics::CertificateReading;
 use spillgate_tls::Dated;
 use tokio_util::sync::CancellationToken;
 
-use crate::part::Part;
+use crate::process_role::ProcessRole;
 
 /// How often a certificate is warned of again. The first warning is that of the start.
 pub(crate) const WARNED_EVERY: Duration = Duration::from_secs(86_400);
@@ -23,10 +23,10 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    pub(crate) fn of(clients: Option<Arc<Tls>>, part: Option<&Part>) -> Self {
+    pub(crate) fn of(clients: Option<Arc<Tls>>, role: Option<&ProcessRole>) -> Self {
         Certificates {
             clients,
-            peers: part.and_then(|part| part.tls.clone()),
+            peers: role.and_then(|role| role.tls.clone()),
         }
     }
 

@@ -44,9 +44,9 @@ enum Command {
     /// Be a gateway of a topology: serve its clients over gRPC.
     Gateway(roles::GatewayArgs),
     /// Be a controller of a topology.
-    Controller(roles::MemberArgs),
+    Controller(roles::InnerArgs),
     /// Be a worker of a topology.
-    Worker(roles::MemberArgs),
+    Worker(roles::InnerArgs),
     /// Send a video, camera, folder of pictures or the built-in scene to a server.
     Stream(spillgate_client::stream::StreamArgs),
     /// Load a server and report goodput and latencies.
@@ -111,8 +111,8 @@ pub fn main(library: Library) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Up(args) => up::run(args),
         Command::Gateway(args) => roles::gateway(args),
-        Command::Controller(args) => roles::member(args, Holds::Controllers),
-        Command::Worker(args) => roles::member(args, Holds::Workers),
+        Command::Controller(args) => roles::inner(args, Holds::Controllers),
+        Command::Worker(args) => roles::inner(args, Holds::Workers),
         Command::Stream(args) => {
             commands::client(|stop| spillgate_client::stream::run_until(args, stop))
         }

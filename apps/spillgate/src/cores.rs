@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use spillgate_backend::operator::OperatorError;
 use spillgate_worker::cores::{CoreError, leave};
 
-use crate::embedded::StartError;
+use crate::start_error::StartError;
 
 /// The core on which the batches of a device execute, by device. No other thread of the process runs there.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use spillgate_backend::torch;
 use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
@@ -15,19 +14,11 @@ use spillgate_protocol::message::Place;
 use spillgate_protocol::topology::Topology;
 use spillgate_worker::operators::WorkerSpec;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::schedule::{NoSchedule, SchedulerConfig};
+use spillgate_worker_policy::schedule::SchedulerConfig;
 
-use crate::embedded::Deployment;
-
-/// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal; `auto` is the first GPU, else the CPU.
-pub fn resolve_device(name: &str) -> String {
-    match name {
-        "auto" => torch::auto(),
-        "cpu" => "cpu:0".to_owned(),
-        "cuda" => "cuda:0".to_owned(),
-        other => other.to_owned(),
-    }
-}
+use crate::deployment::Deployment;
+use crate::device_name::{DeviceName, resolve_device};
+use crate::start_error::PlacingError;
 
 /// The execution times that a pipeline is planned with: of each module on its first device, where kinds of devices are
 /// mixed.
@@ -68,25 +59,6 @@ fn in_topology(pipeline: &Pipeline, topology: &Topology) -> PlacedWorkers {
             .collect(),
         devices,
     }
-}
-
-/// The process of a device of a topology, and the device's name there.
-pub(crate) fn process_and_device(name: &str) -> (&str, &str) {
-    name.split_once('/').unwrap_or(("", name))
-}
-
-/// Why workers cannot be placed.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum PlacingError {
-    /// A module that would run for an unknown time.
-    #[error(
-        "{0}; an emulated device needs one in the profile file beside the pipeline; for real devices \
-         `spillgate profile` measures it"
-    )]
-    NoProfile(#[from] NoProfile),
-    /// A module's scheduler cannot be built.
-    #[error(transparent)]
-    NoSchedule(#[from] NoSchedule),
 }
 
 /// A worker on its device.
@@ -146,7 +118,7 @@ pub(crate) fn place(
             let device = workers.devices[module.id.idx()].first();
             device.map_or_else(
                 || resolve_device(&module.devices[0]),
-                |device| process_and_device(device).1.to_owned(),
+                |device| DeviceName::of(device).device,
             )
         };
         let execution = ExecutionTimes::of(pipeline, &deployment.profiles, first)?;
@@ -163,7 +135,7 @@ pub(crate) fn place(
                     ModuleId::SOURCE => planned.execution.of_module(ModuleId::SOURCE).clone(),
                     _ => ModuleExecution::of(
                         module,
-                        process_and_device(device).1,
+                        &DeviceName::of(device).device,
                         &deployment.profiles,
                     )?,
                 };
@@ -177,7 +149,7 @@ pub(crate) fn place(
                     execution,
                     from_start: i < workers.least[module.id.idx()] as usize,
                     members: deployment.families.members(module.id),
-                    load: load(module, process_and_device(device).1, &deployment.profiles),
+                    load: load(module, &DeviceName::of(device).device, &deployment.profiles),
                 };
                 let placed = Placed {
                     spec,

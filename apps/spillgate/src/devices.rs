@@ -1,5 +1,7 @@
 //! The devices of a process, whether they decide themselves or are under a placement.
 
+pub mod fleets;
+pub(crate) mod measured;
 pub(crate) mod start;
 
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, RefusedReading, 
 use spillgate_worker::device::actions::PlacedHandle;
 use spillgate_worker::device::brokers::DeviceHandle;
 
-use crate::fleets::FleetHost;
-use crate::status::MeasuredStatus;
+use fleets::FleetHost;
+use measured::MeasuredStatus;
 
 /// Reaches a device. Cheap to clone.
 #[derive(Clone)]

@@ -4,67 +4,51 @@
 //! Two threads wake policies. One wakes devices, when a deadline passes or a batch is to be bound. The other wakes
 //! State Planners.
 
-mod refused;
+mod assignment;
+mod hosts;
+mod readings;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::operator::Library;
-use spillgate_controller::host::{
-    ClientCount, HostConfig, Outgoing, PipelineHost, RequestIds, Roles, Way,
-};
-use spillgate_controller::record::Observer;
+use spillgate_controller::host::{PipelineHost, RequestIds};
 use spillgate_link::links::Links;
-use spillgate_pipeline::id::{DeviceId, Incarnation};
-use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::BudgetOrder;
-use spillgate_pipeline::profile::ProfileSet;
-use spillgate_pipeline::time::Timestamp;
-use spillgate_process::account::Account;
+use spillgate_link::serve;
+use spillgate_picture::bytes_of_pixels;
+use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::id::DeviceId;
 use spillgate_process::clock::Clock;
-use spillgate_protocol::message::{Envelope, Message, Place};
 use spillgate_telemetry::Processes;
-use spillgate_telemetry::metrics::{
-    ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
-};
 use spillgate_worker::device::DeviceThreads;
-use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
+use spillgate_worker::timer::{TimerThread, TimerWatch};
+use tokio_util::sync::CancellationToken;
 
-use crate::cores::Cores;
-use crate::device_assignment::{place, process_and_device};
-use crate::device_reports::Upstreams;
+use crate::deployment::Deployment;
+use crate::device_name::DeviceName;
 use crate::devices::Device;
-use crate::devices::start::{Assigned, Devices};
-use crate::fleets::{Around, Placing};
-use crate::model_check::Families;
-use crate::part::{Elsewhere, Linked, Part};
-use crate::status::streams_of;
-use crate::status::{DeviceName, StatusReader};
+use crate::devices::start::{Devices, Starting};
+use crate::ports::bind;
+use crate::process_context::ProcessContext;
+use crate::process_links::RemoteRouter;
+use crate::process_role::ProcessRole;
+use crate::serve_error::ServeError;
+use crate::start_error::StartError;
+use crate::status::StatusReader;
 use crate::values::Values;
-pub use refused::StartError;
+use assignment::Assignment;
+use hosts::Hosts;
 
+/// How long device threads and telemetry may take to end once no request is left.
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Devices that leave are done when they had nothing to do for so long: gateways have heard of it by then, and what they sent before
 /// has come.
 const LEAVE_SETTLES: Duration = Duration::from_millis(100);
 /// How often they are looked at.
 const LEAVE_LOOK: Duration = Duration::from_millis(5);
-
-/// A pipeline to be served.
-#[derive(Clone)]
-pub struct Deployment {
-    /// The pipeline.
-    pub pipeline: Arc<Pipeline>,
-    /// Folder of its file.
-    pub base_dir: PathBuf,
-    /// Profiles of its modules, none missing: see [`crate::measure`].
-    pub profiles: ProfileSet,
-    /// The files of its families: which of them may be loaded. Of a family that is not here all may be.
-    pub families: Families,
-}
 
 /// Everything that serves, running.
 pub struct Embedded {
@@ -85,189 +69,70 @@ pub struct Embedded {
     timers: [TimerThread; 2],
 }
 
-/// What is around the devices and hosts of a process.
-pub struct Surroundings<'a> {
-    /// The clock of all parts.
-    pub clock: Clock,
-    /// Told of all that ends.
-    pub observer: Arc<dyn Observer>,
-    /// Threads that decode frames.
-    pub n_decoders: usize,
-    /// What the process is in a topology; `None`: it holds all roles.
-    pub part: Option<&'a Part>,
-    /// What this takes the place of: ids of requests go on.
-    pub replaces: Option<&'a Embedded>,
-    /// Of what other processes send.
-    pub account: Arc<Account>,
-    /// What decides about the models of its devices; `None`: they keep all that they have read.
-    pub placing: Option<&'a Placing>,
-    /// Cores on which devices execute their batches.
-    pub cores: &'a Cores,
-    /// Hears the name of each device before its models are loaded.
-    pub loading: &'a dyn Fn(&str),
-}
-
 impl Embedded {
-    /// Starts devices and hosts. Returns once every model is loaded.
+    /// Starts devices, hosts and links. Returns once every model is loaded. What `replaced` served ends, and this takes its place.
     ///
     /// # Errors
     /// When a device, model or profile is missing.
     pub fn start(
+        context: &ProcessContext,
         deployments: &[Deployment],
-        library: &Arc<Library>,
-        surroundings: Surroundings<'_>,
+        replaced: Option<&Embedded>,
     ) -> Result<Self, StartError> {
-        let Surroundings {
-            clock,
-            observer,
-            n_decoders,
-            part,
-            replaces,
-            account,
-            placing,
-            cores,
-            loading,
-        } = surroundings;
-        refused::check_pixels(deployments, &account)?;
-        let decider = placing.map(|placing| placing.decider);
-        for deployment in deployments {
-            let policy = &deployment.pipeline.policy;
-            assert_eq!(
-                policy.decider, decider,
-                "it was compiled for what serves it"
-            );
-        }
-        if let Some(placing) = placing {
-            let pipelines = deployments.iter().map(|d| d.pipeline.clone());
-            placing.tell_unheeded(&pipelines.collect::<Vec<_>>());
-        }
-        let topology = part.map(|part| &*part.topology);
-        let placement = place(deployments, n_decoders.max(1), topology)?;
-        let is_here = |name: &str| {
-            let (process, _) = process_and_device(name);
-            part.is_none_or(|part| part.name() == process)
-        };
-        let all = (0..).map(DeviceId).zip(placement.devices.keys());
-        let here: Vec<DeviceId> = all.filter(|(_, n)| is_here(n)).map(|(id, _)| id).collect();
-        let roles = |pipeline: &Pipeline| match part {
-            Some(part) => part.roles(here.clone()),
-            None => Roles::all(pipeline, here.clone()),
-        };
-        let of_ids = part.map_or(Incarnation::default(), |part| part.incarnation);
-        let home = deployments.first().and_then(|d| roles(&d.pipeline).gateway);
-        let ids = match replaces {
-            Some(replaced) => replaced.ids.clone(),
-            None => Arc::new(RequestIds::new(home.unwrap_or_default(), of_ids)),
-        };
-        let all_names = placement.devices.keys().map(|name| {
-            let (process, device) = process_and_device(name);
-            (process.to_owned(), device.to_owned())
-        });
-        let all_names: Vec<DeviceName> = all_names.collect();
-        let elsewhere: Vec<Elsewhere> = deployments
-            .iter()
-            .zip(&placement.workers)
-            .map(|(deployment, workers)| {
-                let pipeline = deployment.pipeline.clone();
-                Elsewhere::new(pipeline, workers, &all_names, account.clone())
-            })
-            .collect();
-        let hosts: Vec<Arc<PipelineHost>> = deployments
-            .iter()
-            .zip(placement.workers)
-            .zip(placement.planned.iter().zip(placement.scaling))
-            .map(|((deployment, workers), (planned, scaling))| {
-                Arc::new(PipelineHost::new(HostConfig {
-                    pipeline: deployment.pipeline.clone(),
-                    planned,
-                    roles: roles(&deployment.pipeline),
-                    workers,
-                    scaling,
-                    ids: ids.clone(),
-                    clock: clock.clone(),
-                    observer: observer.clone(),
-                }))
-            })
-            .collect();
-        let life = part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation);
-        let upstream = Arc::new(Upstreams::new(life, &hosts));
-        let timers = TimerThread::start(&clock, "timer")?;
-        let around = Around {
-            clock: &clock,
+        check(context, deployments)?;
+        let assignment = Assignment::of(context, deployments)?;
+        let hosts = Hosts::new(context, &assignment, replaced.map(|replaced| &replaced.ids));
+        let [timers, planners] =
+            ["timer", "planner"].map(|of| TimerThread::start(&context.clock, of));
+        let (timers, planners) = (timers?, planners?);
+        let starting = Starting {
+            context,
             timers: &timers,
-            library,
-            upstream: &upstream,
-            cores,
-            loading,
+            upstream: &hosts.upstreams,
         };
-        let n_devices = placement.devices.len() as u16;
-        let here = (0..).map(DeviceId).zip(placement.devices);
-        let here = here.filter(|(_, (name, _))| is_here(name));
-        let assigned = here.map(|(id, (name, workers))| Assigned {
-            id,
-            name: process_and_device(&name).1.to_owned(),
-            workers,
-        });
-        let assigned: Vec<Assigned> = assigned.collect();
-        let planned = |of: &Arc<Pipeline>| {
-            let all = deployments.iter().zip(&placement.planned);
-            let mut own = all.filter(|(deployment, _)| Arc::ptr_eq(&deployment.pipeline, of));
-            let (_, planned) = own.next().expect("each pipeline is planned");
-            planned.clone()
-        };
-        let Devices { devices, threads } = Devices::start(&assigned, planned, placing, &around)?;
-        let names = assigned.into_iter().map(|device| (device.id, device.name));
-        let names = names.collect();
-        let planners = TimerThread::start(&clock, "planner")?;
-        let mut links = Vec::new();
-        for ((host, elsewhere), planned) in hosts.iter().zip(&elsewhere).zip(&placement.planned) {
-            let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
-            let way = |id: u16| match devices.get(&DeviceId(id)) {
-                Some(device) => local_way(device.clone()),
-                None => elsewhere.way(),
-            };
-            host.connect(
-                (0..n_devices).map(way).collect(),
-                elsewhere.way(),
-                elsewhere.on_ended(),
-                Box::new({
-                    let alarm = alarm.clone();
-                    move |at| alarm.arm(at)
-                }),
-            );
-            if let Some(at) = host.wake() {
-                alarm.arm(at);
-            }
-            if let Some(part) = part {
-                let linked = Linked {
-                    part,
-                    roles: &roles(host.pipeline()),
-                    host,
-                    planned,
-                    devices: devices.clone(),
-                    device_names: &all_names,
-                    elsewhere,
-                    clock: clock.clone(),
-                };
-                links.push(linked.links());
-            }
-        }
+        let devices = Devices::start(&assignment.here, |of| assignment.planned(of), &starting)?;
+        let links = hosts.connect(context, &assignment, &devices.devices, &planners);
         // Workers may ask their gateway for requests at once, so it must be there.
-        for device in devices.values().filter(|_| home.is_some()) {
-            device.greet(home.unwrap_or_default());
+        for device in devices.devices.values() {
+            assignment.gateway.iter().for_each(|id| device.greet(*id));
         }
+        let here = assignment.here.into_iter();
         Ok(Embedded {
-            values: elsewhere.iter().map(Elsewhere::values).collect(),
-            hosts,
+            values: hosts.routers.iter().map(RemoteRouter::values).collect(),
+            hosts: hosts.hosts,
             links,
-            devices,
-            threads: Mutex::new(threads),
-            names,
-            all_names,
-            clock,
-            ids,
+            devices: devices.devices,
+            threads: Mutex::new(devices.threads),
+            names: here.map(|device| (device.id, device.name)).collect(),
+            all_names: assignment.names,
+            clock: context.clock.clone(),
+            ids: hosts.ids,
             timers: [timers, planners],
         })
+    }
+
+    /// Dials the processes that this one dials, and listens for those that dial it. Returns where.
+    ///
+    /// # Errors
+    /// When the port cannot be had.
+    pub(crate) async fn join(
+        &self,
+        role: &ProcessRole,
+        stop: &CancellationToken,
+    ) -> Result<Option<SocketAddr>, ServeError> {
+        let mut address = None;
+        for links in &self.links {
+            if let Some(listen) = role.listen {
+                let listener = bind(listen, "--link-listen").await?;
+                address = listener.local_addr().ok();
+                let (links, stop) = (links.clone(), stop.clone());
+                tokio::spawn(serve::serve(links, listener, stop.cancelled_owned()));
+            }
+            for peer in role.topology.dialled_by(role.process) {
+                links.dial(peer.address.clone().unwrap_or_default(), peer.into());
+            }
+        }
+        Ok(address)
     }
 
     /// The clock of all parts.
@@ -290,8 +155,8 @@ impl Embedded {
         self.timers.each_ref().map(TimerThread::watch)
     }
 
-    /// Reads the state of the process, which began to serve then; `part`: what it is in its topology.
-    pub(crate) fn status(&self, part: Option<Part>, began: Instant) -> StatusReader {
+    /// Reads the state of the process, which began to serve then; `role`: what it is in its topology.
+    pub(crate) fn status(&self, role: Option<ProcessRole>, began: Instant) -> StatusReader {
         StatusReader {
             hosts: self.hosts.clone(),
             links: self.links.clone(),
@@ -302,83 +167,19 @@ impl Embedded {
                 .iter()
                 .map(|(id, d)| (*id, d.clone()))
                 .collect(),
-            part,
+            role,
             began,
         }
     }
 
     /// In which process what runs, for traces.
-    pub(crate) fn processes(&self, part: &Part) -> Processes {
+    pub(crate) fn processes(&self, role: &ProcessRole) -> Processes {
         let places = self.hosts.iter().flat_map(|host| host.workers());
-        let name = |device: DeviceId| self.all_names[device.idx()].0.clone();
+        let name = |device: DeviceId| self.all_names[device.idx()].process.clone();
         Processes {
-            here: part.name().to_owned(),
+            here: role.name().to_owned(),
             workers: places.map(|p| (p.worker, name(p.device))).collect(),
         }
-    }
-
-    /// Reads the queue length of each worker: pipeline, module, worker, requests.
-    pub fn queue_lengths(&self) -> QueueLengths {
-        let hosts = self.hosts.clone();
-        let handles = self.devices.clone();
-        Box::new(move || {
-            let worker = |host: &Arc<PipelineHost>, w: &Place| {
-                let pipeline = host.pipeline();
-                let module = pipeline.modules[w.module.idx()].name.clone();
-                let waiting = handles.get(&w.device)?.waiting(w.worker);
-                Some((pipeline.name.clone(), module, w.worker.0, waiting))
-            };
-            let all = hosts.iter();
-            all.flat_map(|h| h.workers().filter_map(|w| worker(h, w)))
-                .collect()
-        })
-    }
-
-    /// Reads what the State Planners know.
-    pub fn planners(&self) -> ReadPlanners {
-        let hosts = self.hosts.clone();
-        Box::new(move || {
-            let mut all = PlannerReadings::default();
-            for host in &hosts {
-                let pipeline = host.pipeline();
-                let view = host.planner_view();
-                all.gates
-                    .extend(view.gate.map(|rate| (pipeline.name.clone(), rate)));
-                let reading = |(name, count): (Arc<str>, ClientCount)| {
-                    let reading = ClientReading {
-                        name: name.to_string(),
-                        requests: count.requests,
-                        good: count.good,
-                        refused: count.refused,
-                    };
-                    (pipeline.name.clone(), reading)
-                };
-                all.clients
-                    .extend(host.client_counts().into_iter().map(reading));
-                all.named
-                    .extend(host.stream_counts().into_iter().map(reading));
-                let adaptation = host.gateway_view().and_then(|view| view.adaptation);
-                if let Some(view) = &adaptation {
-                    all.streams.extend(streams_of(pipeline, view));
-                }
-                let modules = pipeline.modules.iter().zip(view.modules);
-                for (module, (state, guidance)) in modules.filter_map(|(m, v)| Some((m, v?))) {
-                    all.modules.extend(state.map(|state| PlannerReading {
-                        pipeline: pipeline.name.clone(),
-                        module: module.name.clone(),
-                        offered: state.offered,
-                        executed: state.executed,
-                        capacity: state.capacity,
-                        workers: state.workers,
-                        pace: state.pace,
-                        queueing: state.queueing.as_secs_f64(),
-                        downstream: guidance.downstream.as_secs_f64(),
-                        highest_first: guidance.order == BudgetOrder::HighestFirst,
-                    }));
-                }
-            }
-            all
-        })
     }
 
     /// Tells the gateways of other processes that the devices take no more requests. Returns when what they have and what is on its way
@@ -410,22 +211,31 @@ impl Embedded {
     }
 }
 
-/// Gateway and controllers of a pipeline, woken at their time. The host holds the alarm, so this holds no host.
-struct Planners(Weak<PipelineHost>);
-
-impl Sleeper for Planners {
-    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        self.0.upgrade()?.wake()
+/// Refuses pipelines that take pictures which no client could ever hold, and says which settings count nothing.
+fn check(context: &ProcessContext, deployments: &[Deployment]) -> Result<(), StartError> {
+    let placing = context.placing.as_ref();
+    for deployment in deployments {
+        assert_eq!(
+            deployment.pipeline.policy.decider,
+            placing.map(|placing| placing.decider),
+            "it was compiled for what serves it"
+        );
     }
-}
-
-/// The way to a device of this process: a plain call.
-fn local_way(device: Device) -> Way {
-    Arc::new(move |outgoing: Outgoing| {
-        let Envelope { from, message, .. } = outgoing.envelope;
-        match message {
-            Message::Device(message) => device.tell(from, message),
-            _ => unreachable!("a message that is not for a device"),
+    if let Some(placing) = placing {
+        let pipelines = deployments.iter().map(|d| d.pipeline.clone());
+        placing.tell_unheeded(&pipelines.collect::<Vec<_>>());
+    }
+    // No client may hold more than is left to the others.
+    let most = context.account.budget() / 2;
+    for pipeline in deployments.iter().map(|d| &d.pipeline) {
+        let pixels = pipeline.limits.pixels;
+        if pipeline.source.ty == ValueType::Image && bytes_of_pixels(pixels) > most {
+            return Err(StartError::Pixels {
+                pipeline: pipeline.name.clone(),
+                pixels,
+                most,
+            });
         }
-    })
+    }
+    Ok(())
 }

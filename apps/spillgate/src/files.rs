@@ -1,7 +1,7 @@
 //! Reads pipeline files and the profile files beside them.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,12 +24,15 @@ use spillgate_sim::cluster::Cluster;
 use spillgate_sim::cluster_file::{Served, parse_cluster};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
-use crate::device_assignment::{PlacingError, resolve_device};
-use crate::model_check::{Families, Variables};
+use crate::device_name::resolve_device;
 use crate::model_files::{Folders, option_files};
+use crate::start_error::PlacingError;
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
 pub(crate) const FILE_BYTES_MAX: usize = 5 << 20;
+
+/// The variables that a pipeline file names, with their values.
+pub(crate) type Variables = BTreeMap<String, String>;
 
 /// A pipeline file, read and checked.
 #[derive(Clone, Debug)]
@@ -42,8 +45,6 @@ pub struct LoadedPipeline {
     pub profiles: ProfileSet,
     /// Warnings, one a line.
     pub warnings: Vec<String>,
-    /// The files of its families, once they were checked.
-    pub families: Families,
     /// The file's text, and the variables that it names.
     pub(crate) text: String,
     pub(crate) variables: Variables,
@@ -228,7 +229,6 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         file: file.to_owned(),
         profiles,
         warnings,
-        families: Families::default(),
         text,
         variables: variables.into_inner(),
     })

@@ -1,8 +1,11 @@
 //! The health service. A pipeline that a caller may not use does not exist for that caller.
 
-use spillgate_controller::edge::{Call, Edge};
 use std::sync::Arc;
+
+use spillgate_controller::edge::{Call, Edge};
+use spillgate_controller::host::PipelineHost;
 use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_health::server::{HealthReporter, HealthService, WatchStream};
@@ -13,6 +16,23 @@ const PIPELINE: &str = "pipeline/";
 /// The name by which the health of a pipeline is asked for.
 pub(crate) fn service_of(pipeline: &str) -> String {
     format!("{PIPELINE}{pipeline}")
+}
+
+/// Sets the health of the server and of its pipelines.
+pub(crate) async fn set_health(
+    health: &HealthReporter,
+    hosts: &[Arc<PipelineHost>],
+    status: ServingStatus,
+) {
+    health.set_service_status("", status).await;
+    health
+        .set_service_status("spillgate.v1.Spillgate", status)
+        .await;
+    for host in hosts {
+        health
+            .set_service_status(service_of(&host.pipeline().name), status)
+            .await;
+    }
 }
 
 /// Why new clients should use another server.

@@ -16,8 +16,8 @@ use spillgate_pipeline::profile::{
 use spillgate_worker::confinement;
 use spillgate_worker::operators::{WorkerSpec, build_operator, serving_operator};
 
-use crate::device_assignment::resolve_device;
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
+use crate::device_name::resolve_device;
 
 /// Loads of a model whose time is measured.
 pub const LOADS_MEASURED: NonZeroUsize = NonZeroUsize::new(3).unwrap();

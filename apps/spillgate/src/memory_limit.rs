@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::device_kind;
 
-use crate::device_assignment::resolve_device;
+use crate::device_name::resolve_device;
 use crate::files::LoadedPipeline;
 
 /// Where control groups are mounted.

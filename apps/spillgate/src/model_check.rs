@@ -23,7 +23,7 @@ mod message;
 pub(crate) mod sandbox;
 mod verdict;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -206,24 +206,29 @@ impl Checks {
     }
 
     /// Checks all models of a pipeline's modules that this process `runs`; `tell` hears each module before. Of a family the
-    /// first members are checked until one is good; the others are for [`Families::check_rest`]. Gives warnings.
+    /// first members are checked until one is good; the others are for [`Families::check_rest`]. Gives the families, and warnings.
     ///
     /// # Errors
     /// A line for each module whose models must not be loaded.
     pub fn pipeline(
         &mut self,
-        loaded: &mut LoadedPipeline,
+        loaded: &LoadedPipeline,
         runs: &dyn Fn(&Module) -> bool,
         tell: &dyn Fn(&str),
-    ) -> Result<Vec<String>, LoadError> {
+    ) -> Result<(Families, Vec<String>), LoadError> {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let mut families = Families::default();
         let pipeline = loaded.pipeline.clone();
         let modules = pipeline.modules[1..].iter();
         for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty() && runs(m)) {
             tell(&module.name);
             let checked = self.option_files(loaded, module).and_then(|()| {
                 Ok(match &module.family {
-                    Some(family) => self.family(loaded, module, family)?,
+                    Some(family) => {
+                        let (files, refused) = self.family(loaded, module, family)?;
+                        families.insert(module.id, files);
+                        refused
+                    }
                     None => self.module(loaded, module)?.into_iter().collect(),
                 })
             });
@@ -237,7 +242,7 @@ impl Checks {
             }
         }
         if errors.is_empty() {
-            return Ok(warnings);
+            return Ok((families, warnings));
         }
         Err(LoadError::Models(errors.join("\n")))
     }
@@ -281,17 +286,16 @@ impl Checks {
     /// Lists a family's files and checks the first members, until one is good. Gives what is wrong with those before it.
     fn family(
         &mut self,
-        loaded: &mut LoadedPipeline,
+        loaded: &LoadedPipeline,
         module: &Module,
         family: &Family,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<(FamilyFiles, Vec<String>), String> {
         let template = self.asker.question(loaded, module, 0);
         let kind = format!("{} {}", module.op, options_of(module));
         let files = FamilyFiles::new(family, template, &kind, self.asker.clone());
         let (refused, confined) = files.check_first()?;
         self.confined = confined.or(self.confined.take());
-        loaded.families.insert(module.id, files);
-        Ok(refused)
+        Ok((files, refused))
     }
 }
 
@@ -465,6 +469,3 @@ fn keep(from: Option<impl Read + Send + 'static>) -> Kept {
         kept
     })
 }
-
-/// The variables that a pipeline file names, with their values.
-pub(crate) type Variables = BTreeMap<String, String>;

@@ -10,7 +10,7 @@ use spillgate_pipeline::grant::{Grant, parse_grants};
 use spillgate_tls::TlsError;
 
 use crate::files::{self, LoadError};
-use crate::part::Part;
+use crate::process_role::ProcessRole;
 use crate::reload::Reload;
 
 /// Why a server cannot be secured as it should be.
@@ -139,9 +139,9 @@ impl Security {
 
 /// Warnings for the owner of a process of a topology, a line each: a link port that other machines can reach without TLS, a
 /// certificate that its peers will refuse.
-pub fn link_warnings(part: &Part, listen: Option<SocketAddr>) -> Vec<String> {
-    let lines = match (&part.tls, listen) {
-        (Some(tls), _) => tls.warnings(&part.member()),
+pub fn link_warnings(role: &ProcessRole) -> Vec<String> {
+    let lines = match (&role.tls, role.listen) {
+        (Some(tls), _) => tls.warnings(&role.member()),
         (None, Some(listen)) if !listen.ip().to_canonical().is_loopback() => vec![format!(
             "{listen} can be reached by others, and whoever reaches it can take any role: no --link-cert"
         )],

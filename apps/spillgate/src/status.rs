@@ -23,8 +23,10 @@ use spillgate_telemetry::metrics::{
 pub(crate) use streams::streams_of;
 pub use streams::{AdaptationStatus, StreamStatus};
 
+use crate::device_name::DeviceName;
 use crate::devices::Device;
-use crate::part::Part;
+pub use crate::devices::measured::MeasuredStatus;
+use crate::process_role::ProcessRole;
 use crate::values::Values;
 
 /// States of a peer.
@@ -207,22 +209,6 @@ pub struct DeviceStatus {
     pub measured: Vec<MeasuredStatus>,
 }
 
-/// What models of one architecture take.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredStatus {
-    /// Its module.
-    pub module: String,
-    /// The model that was measured.
-    pub model: String,
-    /// To read its weights and run once, in milliseconds.
-    pub load_ms: f64,
-    /// A batch of each size from 1 on, in milliseconds.
-    pub execution_ms: Vec<f64>,
-    /// Bytes of the device's memory that its largest batch takes while it runs, beside the weights; `null` where that is not known.
-    #[serde(default)]
-    pub workspace_bytes: Option<u64>,
-}
-
 /// Errors of one kind of prediction: measured minus expected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorStatus {
@@ -281,9 +267,6 @@ impl Status {
     }
 }
 
-/// A device of all processes: the process, and its name there.
-pub(crate) type DeviceName = (String, String);
-
 /// Reads the state of this process.
 pub(crate) struct StatusReader {
     pub(crate) hosts: Vec<Arc<PipelineHost>>,
@@ -293,18 +276,18 @@ pub(crate) struct StatusReader {
     pub(crate) device_names: Vec<DeviceName>,
     /// Its own.
     pub(crate) devices: Vec<(DeviceId, Device)>,
-    pub(crate) part: Option<Part>,
+    pub(crate) role: Option<ProcessRole>,
     pub(crate) began: Instant,
 }
 
 impl StatusReader {
     /// The state now.
     pub(crate) fn read(&self, not_ready: Option<String>) -> Status {
-        let part = self.part.as_ref();
+        let role = self.role.as_ref();
         Status {
-            process: part.map_or_else(String::new, |p| p.name().to_owned()),
+            process: role.map_or_else(String::new, |p| p.name().to_owned()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            incarnation: part.map_or_else(String::new, |p| hex(p.incarnation.0)),
+            incarnation: role.map_or_else(String::new, |p| hex(p.incarnation.0)),
             up_s: self.began.elapsed().as_secs_f64(),
             not_ready,
             pipelines: self.hosts.iter().map(|host| self.pipeline(host)).collect(),
@@ -387,7 +370,7 @@ impl StatusReader {
         let places: HashMap<_, _> = host.workers().map(|p| (p.worker, p.device)).collect();
         let workers = seen.workers.iter().map(|worker| {
             let device = places.get(&worker.worker).copied();
-            let (process, device) = device.map(|d| self.name(d)).unwrap_or_default();
+            let DeviceName { process, device } = device.map(|d| self.name(d)).unwrap_or_default();
             WorkerStatus {
                 worker: worker.worker.0,
                 process,
@@ -414,7 +397,7 @@ impl StatusReader {
             weights, errors, ..
         } = handle.reading();
         DeviceStatus {
-            name: self.name(*id).1,
+            name: self.name(*id).device,
             is_alive: handle.is_alive(),
             waiting: here.map(|place| handle.waiting(place.worker)).sum(),
             weights,
@@ -431,19 +414,19 @@ impl StatusReader {
 
     /// All other processes that this one talks with, in the order of the file.
     fn peers(&self) -> Vec<PeerStatus> {
-        let (Some(part), Some(links), Some(host)) =
-            (&self.part, self.links.first(), self.hosts.first())
+        let (Some(role), Some(links), Some(host)) =
+            (&self.role, self.links.first(), self.hosts.first())
         else {
             return Vec::new();
         };
         let known = links.peers();
         let now = host.now();
-        let others = part.topology.talks_with(part.process).into_iter();
+        let others = role.topology.talks_with(role.process).into_iter();
         let peers = others.map(|process| {
-            let roles = part.topology.roles(process);
-            let name = &part.topology.processes[process].name;
+            let roles = role.topology.roles(process);
+            let name = &role.topology.processes[process].name;
             let devices = (0..).map(DeviceId).zip(&self.device_names);
-            let devices = devices.filter(|(_, (of, _))| **of == **name);
+            let devices = devices.filter(|(_, of)| *of.process == **name);
             let roles: Vec<Address> = roles
                 .into_iter()
                 .chain(devices.map(|(id, _)| Address::Device(id)))
@@ -468,7 +451,7 @@ impl StatusReader {
 
     fn complaints(&self) -> Vec<Complaint> {
         let all = self.links.iter().flat_map(|links| links.complaints());
-        let processes = self.part.iter().flat_map(|part| &part.topology.processes);
+        let processes = self.role.iter().flat_map(|role| &role.topology.processes);
         let named = all.map(|(address, why)| {
             let mut dialled = processes.clone();
             let dialled = dialled.find(|p| p.address.as_ref() == Some(&address));
@@ -490,7 +473,7 @@ impl StatusReader {
             }
             Address::Device(device) => {
                 let workers = host.workers().filter(|place| place.device == device);
-                let on = self.name(device).1;
+                let on = self.name(device).device;
                 let worker = |module: &str| format!("worker of {module} on {on}");
                 workers
                     .map(|place| worker(&modules[place.module.idx()].name))

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::operator::Outputs;
 use spillgate_controller::host::Brought;
 use spillgate_link::wire::{self, Carried, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
@@ -19,12 +18,12 @@ use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::request::Request;
 use spillgate_process::account::{Account, Full, Holder, Lease};
 use spillgate_process::job::{Job, are_outputs_of};
-use spillgate_process::value::Value;
+use spillgate_process::value::{Outputs, Value};
 use spillgate_protocol::message::{Envelope, Message, Place, Places, ToGateway};
 use spillgate_protocol::values::{Kept, KeptLimits, Known, LARGE_BYTES, Peer, Ports, Uses};
 use spillgate_telemetry::metrics::ValuesReading;
 
-use crate::status::DeviceName;
+use crate::device_name::DeviceName;
 
 /// Values that are kept may hold this part of `--memory`: the rest is for requests that wait and run.
 pub(crate) const KEPT_PART: u64 = 4;
@@ -99,8 +98,12 @@ impl Values {
         device_names: &[DeviceName],
         account: Arc<Account>,
     ) -> Self {
-        let process = |place: &Place| device_names.get(place.device.idx()).map(|name| &name.0);
-        let modules = |(of, _): &DeviceName| {
+        let process = |place: &Place| {
+            device_names
+                .get(place.device.idx())
+                .map(|name| &name.process)
+        };
+        let modules = |DeviceName { process: of, .. }: &DeviceName| {
             let there = places.iter().filter(|place| process(place) == Some(of));
             let mut modules: Vec<ModuleId> = there.map(|place| place.module).collect();
             modules.sort_unstable();

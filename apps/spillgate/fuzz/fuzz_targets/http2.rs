@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use spillgate::cores::Cores;
-use spillgate::embedded::{Deployment, Embedded, Surroundings};
+use spillgate::deployment::Deployment;
+use spillgate::embedded::Embedded;
+use spillgate::process_context::ProcessContext;
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 use spillgate_controller::api::Api;
@@ -85,22 +87,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         profiles: ProfileSet::default(),
         families: Default::default(),
     };
-    let embedded = Embedded::start(
-        &[deployment],
-        &library,
-        Surroundings {
-            clock: Clock::start(),
-            observer: Arc::new(Nobody),
-            n_decoders: 1,
-            part: None,
-            replaces: None,
-            account: Account::unbounded(),
-            placing: None,
-            cores: &Cores::default(),
-            loading: &|_| {},
-        },
-    )
-    .expect("an emulated device starts");
+    let context = ProcessContext::new(Clock::start(), library.clone(), Arc::new(Nobody));
+    let embedded = Embedded::start(&context, &[deployment], None).expect("an emulated device starts");
     let untraced = |_: Option<&str>| TraceContext {
         trace_id: 1,
         parent_span_id: 0,

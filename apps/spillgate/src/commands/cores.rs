@@ -1,7 +1,7 @@
 //! Flags that give devices cores of their own.
 
 use crate::cores::{Cores, CoresError};
-use crate::device_assignment::resolve_device;
+use crate::device_name::resolve_device;
 use clap::Args;
 
 /// Cores that devices have for themselves.

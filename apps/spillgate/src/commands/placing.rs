@@ -1,7 +1,7 @@
 //! Flags that say how models share devices.
 
-use crate::device_assignment::resolve_device;
-use crate::fleets::Placing;
+use crate::device_name::resolve_device;
+use crate::placing::Placing;
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
 use spillgate_pipeline::placement::Decider;

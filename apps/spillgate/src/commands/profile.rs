@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
 use crate::files::{self, LoadedPipeline, profile_path};
 use crate::measure::{self, Effort, LOADS_MEASURED};
-use crate::model_check::Checks;
+use crate::model_check::{Checks, Families};
 use clap::Args;
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::pipeline::Module;
@@ -64,25 +64,24 @@ pub(crate) struct ProfileArgs {
     models: ModelArgs,
 }
 
-/// Checks the models of these modules. From then on this process loads no others, and its threads that run them open no other files than
+/// Checks the models of these modules, and gives the families. From then on this process loads no others, and its threads that run them open no other files than
 /// those of models and what lies in the folders `also`.
 fn check(
-    loaded: &mut LoadedPipeline,
+    loaded: &LoadedPipeline,
     models: &ModelArgs,
     library: &Arc<Library>,
     runs: &dyn Fn(&Module) -> bool,
     also: &[PathBuf],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Families> {
     loaded.check_models(runs)?;
     let mut checks = Checks::new(models.config(), library.clone())?;
     checks.allow(std::slice::from_ref(loaded));
-    for warning in checks.pipeline(loaded, runs, &|_| {})? {
-        say(&warning);
-    }
+    let (families, warnings) = checks.pipeline(loaded, runs, &|_| {})?;
+    warnings.iter().for_each(|warning| say(warning));
     if let Err(why) = checks.guard_loading(also) {
         say(&not_confined(&why));
     }
-    Ok(())
+    Ok(families)
 }
 
 /// Measures everything on this machine's devices. The file's profiles of other kinds of devices stay.
@@ -91,8 +90,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         return accuracy::run(args, source);
     }
     let library = commands::library();
-    let mut loaded = files::load(&args.pipeline, &library.catalog())?;
-    check(&mut loaded, &args.models, &library, &|_| true, &[])?;
+    let loaded = files::load(&args.pipeline, &library.catalog())?;
+    let families = check(&loaded, &args.models, &library, &|_| true, &[])?;
     let out = args
         .out
         .clone()
@@ -103,7 +102,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         pipeline: loaded.pipeline,
         base_dir,
         profiles: ProfileSet::default(),
-        families: loaded.families,
+        families,
     };
     let effort = Effort {
         warm_up: args.warm_up,

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::AdminPort;
+use crate::admin::{AdminPort, open_admin};
 use crate::cores::Cores;
-use crate::member::{Member, MemberConfig};
+use crate::inner_process::InnerProcess;
+use crate::process_context::ProcessContext;
 use crate::reload::Reload;
 use crate::security::link_warnings;
-use crate::server::open_admin;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::FalseyValueParser;
@@ -19,8 +19,10 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gethostname, getppid};
 use spillgate_link::tls::{LinkTls, LinkTlsFiles};
-use spillgate_telemetry::TelemetryConfig;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
 use spillgate_telemetry::logging::{complain, say, tell_times};
+use spillgate_telemetry::{Telemetry, TelemetryConfig};
 use spillgate_tls::TlsError;
 
 use super::address::listen;
@@ -28,12 +30,12 @@ use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 use super::serve::signals::Signals;
-use super::serve::start::{self, PartFile, TopologySource};
+use super::serve::start::{self, RoleSource, TopologySource};
 use super::serve::{self, DECODERS_MIN, DRAIN_MAX, OtlpArgs, ServeArgs, THREADS_MAX};
 
 /// Which process of which topology.
 #[derive(Args)]
-pub(crate) struct PartArgs {
+pub(crate) struct RoleArgs {
     /// File of the topology: the processes that serve the pipeline, and which roles each of them holds.
     #[arg(
         long,
@@ -106,7 +108,7 @@ pub(crate) struct PartArgs {
     parent: Option<i32>,
 }
 
-impl PartArgs {
+impl RoleArgs {
     /// Ends this process when its parent dies, if it has one to end with.
     fn follow_parent(&self) -> anyhow::Result<()> {
         let Some(parent) = self.parent else {
@@ -128,7 +130,7 @@ impl PartArgs {
     }
 
     /// Reads the certificates: what is wrong with them is said before anything is loaded.
-    fn file(&self) -> Result<PartFile, TlsError> {
+    fn source(&self) -> Result<RoleSource, TlsError> {
         let topology = match &self.topology {
             Some(file) => TopologySource::File(file.clone()),
             None => TopologySource::Addresses {
@@ -137,7 +139,7 @@ impl PartArgs {
                 workers: self.workers.clone(),
             },
         };
-        Ok(PartFile {
+        Ok(RoleSource {
             topology,
             name: self.name.clone().unwrap_or_else(machine),
             profiles: self.profiles.clone(),
@@ -158,18 +160,18 @@ fn machine() -> String {
 #[derive(Args)]
 pub(crate) struct GatewayArgs {
     #[command(flatten)]
-    part: PartArgs,
+    role: RoleArgs,
     #[command(flatten)]
     serve: ServeArgs,
 }
 
 /// A controller or worker.
 #[derive(Args)]
-pub(crate) struct MemberArgs {
+pub(crate) struct InnerArgs {
     /// The pipeline file.
     pipeline: PathBuf,
     #[command(flatten)]
-    part: PartArgs,
+    role: RoleArgs,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
     #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = listen)]
     admin: SocketAddr,
@@ -197,8 +199,8 @@ pub(crate) struct MemberArgs {
 
 /// Runs a gateway until told to stop.
 pub(crate) fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
-    args.part.follow_parent()?;
-    serve::run_as(args.serve, Some(args.part.file()?))
+    args.role.follow_parent()?;
+    serve::run_as(args.serve, Some(args.role.source()?))
 }
 
 /// What a process without a gateway is started for.
@@ -209,17 +211,17 @@ pub(crate) enum Holds {
 }
 
 /// Runs a controller or worker until told to stop.
-pub(crate) fn member(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
-    args.part.follow_parent()?;
-    let file = args.part.file()?;
+pub(crate) fn inner(args: InnerArgs, holds: Holds) -> anyhow::Result<ExitCode> {
+    args.role.follow_parent()?;
+    let source = args.role.source()?;
     let cores = args.core.reserve()?;
     let runtime = serve::runtime(args.threads)?;
-    runtime.block_on(run(args, file, cores, holds))
+    runtime.block_on(run(args, source, cores, holds))
 }
 
 async fn run(
-    args: MemberArgs,
-    file: PartFile,
+    args: InnerArgs,
+    source: RoleSource,
     cores: Cores,
     holds: Holds,
 ) -> anyhow::Result<ExitCode> {
@@ -233,29 +235,46 @@ async fn run(
             admin.address
         ));
     }
-    let starting =
-        tokio::task::spawn_blocking(move || begin(&args, &file, cores, (holds, admin), reload));
-    let (member, mut reload) = tokio::select! {
-        member = starting => member.context("the start failed")??,
+    let clock = Clock::start();
+    let telemetry = TelemetryConfig {
+        otlp_endpoint: args.otlp.endpoint(),
+        seed: rand::random(),
+        ..TelemetryConfig::default()
+    };
+    let telemetry = serve::observed_by(telemetry, &clock)?;
+    let context = ProcessContext {
+        account: Account::new(args.memory),
+        decoders: DECODERS_MIN,
+        cores,
+        drain: args.drain,
+        progress: serve::progress_on(&admin),
+        ..ProcessContext::new(clock, super::library(), telemetry.clone())
+    };
+    let starting = move || begin(&args, &source, (context, telemetry), (holds, admin), reload);
+    let starting = tokio::task::spawn_blocking(starting);
+    let (process, mut reload) = tokio::select! {
+        process = starting => process.context("the start failed")??,
         signal = signals.stop() => {
             say(&format!("{signal} while starting: ended, nothing was served"));
             serve::end(0);
         }
     };
-    say(&format!("devices: {}", member.devices().join(", ")));
-    say(&format!("reached by other processes on {}", member.address));
-    member.add_to(&mut reload);
+    say(&format!("devices: {}", process.devices().join(", ")));
+    if let Some(address) = process.address {
+        say(&format!("reached by other processes on {address}"));
+    }
+    process.add_to(&mut reload);
     let reload = Arc::new(reload);
     let signal = tokio::select! {
         signal = signals.stop_or_reload(&reload) => signal,
-        why = member.failed() => {
+        why = process.failed() => {
             complain(&format!("{why}: ended, so that requests go to other processes"));
             serve::end(1);
         }
     };
     say(&format!("{signal}: taking no more requests"));
     let ended = tokio::select! {
-        ended = member.stop() => ended,
+        ended = process.stop() => ended,
         again = signals.stop() => {
             say(&format!("{again} while draining: ending at once"));
             serve::end(1);
@@ -272,59 +291,41 @@ async fn run(
 }
 
 fn begin(
-    args: &MemberArgs,
-    file: &PartFile,
-    cores: Cores,
+    args: &InnerArgs,
+    source: &RoleSource,
+    (context, telemetry): (ProcessContext, Arc<Telemetry>),
     (holds, admin): (Holds, Option<AdminPort>),
     mut reload: Reload,
-) -> anyhow::Result<(Member, Reload)> {
+) -> anyhow::Result<(InnerProcess, Reload)> {
     let pipelines = std::slice::from_ref(&args.pipeline);
-    let held = start::Held {
-        clients: args.memory,
-        decider: None,
-    };
-    let models = args.models.config();
-    let loaded = start::load(pipelines, models, Some(file), admin.as_ref(), Some(held))?;
-    file.add_to(&mut reload, &loaded);
-    let part = loaded
-        .part
-        .context("a process of a topology has a part of it")?;
-    if part.topology.processes[part.process].gateway.is_some() {
-        bail!(
-            "process {:?} of the topology is a gateway: start it with `spillgate gateway`",
-            part.name()
-        );
+    let loaded = start::load(
+        pipelines,
+        args.models.config(),
+        Some(source),
+        Some(&context),
+    )?;
+    source.add_to(&mut reload, &loaded);
+    let role = loaded
+        .role
+        .context("a process of a topology has a role in it")?;
+    let (process, name) = (role.process(), role.name());
+    if process.gateway.is_some() {
+        bail!("process {name:?} of the topology is a gateway: start it with `spillgate gateway`");
     }
-    let process = &part.topology.processes[part.process];
     let (is_there, what, command) = match holds {
         Holds::Controllers => (!process.controllers.is_empty(), "controller", "worker"),
         Holds::Workers => (!process.workers.is_empty(), "worker", "controller"),
     };
     if !is_there {
         bail!(
-            "process {:?} of the topology has no {what}: start it with `spillgate {command}`",
-            part.name()
+            "process {name:?} of the topology has no {what}: start it with `spillgate {command}`"
         );
     }
-    let Some(listen) = file.listens(&part) else {
-        bail!("process {:?} has no address in the topology", part.name());
-    };
-    let lines = link_warnings(&part, Some(listen));
-    lines.iter().for_each(|line| say(line));
-    let config = MemberConfig {
-        listen,
-        decoders: DECODERS_MIN,
-        memory: args.memory,
-        drain: args.drain,
-        cores,
-        telemetry: TelemetryConfig {
-            otlp_endpoint: args.otlp.endpoint(),
-            seed: rand::random(),
-            ..TelemetryConfig::default()
-        },
-        part,
-    };
-    let member = Member::start(admin, config, loaded.deployments, loaded.library);
-    let member = tokio::runtime::Handle::current().block_on(member)?;
-    Ok((member, reload))
+    if role.listen.is_none() {
+        bail!("process {name:?} has no address in the topology");
+    }
+    link_warnings(&role).iter().for_each(|line| say(line));
+    let inner = InnerProcess::start(context, telemetry, role, admin, loaded.deployments);
+    let inner = tokio::runtime::Handle::current().block_on(inner)?;
+    Ok((inner, reload))
 }

@@ -12,10 +12,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::{AdminPort, open_admin};
 use crate::cores::Cores;
+use crate::process_context::ProcessContext;
 use crate::reload::Reload;
 use crate::security::{Security, SecurityError};
-use crate::server::{Server, ServerConfig, open_admin};
+use crate::server::{ClientPort, Server};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::FalseyValueParser;
@@ -23,9 +25,10 @@ use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;
 use spillgate_pipeline::address;
 use spillgate_pipeline::time::format_duration;
+use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
-use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say, tell_times};
+use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 
 use super::address::listen;
 use super::cores::CoreArgs;
@@ -34,7 +37,7 @@ use super::placing::PlacingArgs;
 use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
 use signals::{Signals, TERMINATE};
-use start::PartFile;
+use start::RoleSource;
 pub(crate) use start::not_confined;
 
 /// Most connections: each holds a descriptor, and a process has some ten thousand of them.
@@ -194,9 +197,9 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The same for the gateway of a topology.
-pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run_as(args: ServeArgs, source: Option<RoleSource>) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
-        part.is_none() || args.placing.placing().is_none(),
+        source.is_none() || args.placing.placing().is_none(),
         "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
          memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
     );
@@ -204,12 +207,12 @@ pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<
     // Those that are left for the other threads.
     let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Of the threads of a runtime each wakes others that look for work, on the way of a request through the links.
-    let spared = usize::from(part.is_some());
+    let spared = usize::from(source.is_some());
     let n_threads = args
         .threads
         .unwrap_or(n_cores.saturating_sub(spared).max(1));
     let runtime = runtime(n_threads)?;
-    let code = runtime.block_on(serve(args, part, n_cores, reserved));
+    let code = runtime.block_on(serve(args, source, n_cores, reserved));
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
 }
@@ -223,9 +226,24 @@ pub(crate) fn runtime(n_threads: usize) -> std::io::Result<tokio::runtime::Runti
         .build()
 }
 
+/// The traces and metrics of a process with that clock.
+pub(crate) fn observed_by(
+    config: TelemetryConfig,
+    clock: &Clock,
+) -> Result<Arc<Telemetry>, TelemetryError> {
+    let clock = clock.clone();
+    Telemetry::new(config, move || clock.epoch_wall()).map(Arc::new)
+}
+
+/// Shows on the admin port, where there is one, what the start is doing.
+pub(crate) fn progress_on(admin: &Option<AdminPort>) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let admin = admin.clone();
+    Arc::new(move |what| admin.iter().for_each(|admin| admin.starting(what)))
+}
+
 async fn serve(
     args: ServeArgs,
-    part: Option<PartFile>,
+    source: Option<RoleSource>,
     n_cores: usize,
     cores: Cores,
 ) -> anyhow::Result<ExitCode> {
@@ -249,59 +267,70 @@ async fn serve(
             "warning: at most {connections} connections: this process may have {limit} descriptors (ulimit -Hn)"
         ));
     }
-    let drain_delay = args.drain_delay.unwrap_or(match &part {
+    let drain_delay = args.drain_delay.unwrap_or(match &source {
         Some(_) => GATEWAY_DRAIN_DELAY,
         None => Duration::ZERO,
     });
-    let config = ServerConfig {
+    let port = ClientPort {
         listen: args.listen,
-        admin: (!args.no_admin).then_some(args.admin),
         connections,
         connections_per_address: args
             .connections_per_address
             .unwrap_or(connections / 2)
             .max(1),
         calls_per_connection: args.calls_per_connection,
-        memory: args.memory,
         security: security.clone(),
         idle: args.idle_timeout,
         connection_age: Some(args.connection_age).filter(|age| !age.is_zero()),
         seed: rand::random(),
-        decoders: args
-            .decoders
-            .unwrap_or(n_cores.saturating_sub(1).max(DECODERS_MIN)),
-        drain: args.drain,
-        clock: Clock::start(),
-        telemetry: TelemetryConfig {
-            otlp_endpoint: args.otlp.endpoint(),
-            // Without a receiver nothing is sampled, so results name no trace that does not exist.
-            sample_ratio: if args.otlp.endpoint().is_some() {
-                args.trace_sample
-            } else {
-                0.0
-            },
-            seed: rand::random(),
-            ..TelemetryConfig::default()
-        },
-        placing: args.placing.placing(),
-        cores,
-        part: None,
-        link_listen: None,
     };
     if let Some(file) = &args.port_file {
         spillgate_output::check(file)?;
     }
     // First of all, so that probes are answered while models are loaded and measured.
-    let admin = open_admin(config.admin).await?;
+    let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
         let address = admin.address;
         say(&format!(
             "admin on http://{address} (/metrics, /livez, /readyz, /status)"
         ));
     }
+    let clock = Clock::start();
+    let telemetry = TelemetryConfig {
+        otlp_endpoint: args.otlp.endpoint(),
+        // Without a receiver nothing is sampled, so results name no trace that does not exist.
+        sample_ratio: if args.otlp.endpoint().is_some() {
+            args.trace_sample
+        } else {
+            0.0
+        },
+        seed: rand::random(),
+        ..TelemetryConfig::default()
+    };
+    let telemetry = observed_by(telemetry, &clock)?;
+    let default_decoders = n_cores.saturating_sub(1).max(DECODERS_MIN);
+    let context = ProcessContext {
+        account: Account::new(args.memory),
+        decoders: args.decoders.unwrap_or(default_decoders),
+        cores,
+        placing: args.placing.placing(),
+        drain: args.drain,
+        progress: progress_on(&admin),
+        ..ProcessContext::new(clock, super::library(), telemetry.clone())
+    };
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and blocks, so it does not run on a thread that serves the admin port.
-    let starting = move || start::start(&pipelines, models, part.as_ref(), config, admin, reload);
+    let starting = move || {
+        start::start(
+            &pipelines,
+            models,
+            source.as_ref(),
+            (context, telemetry),
+            port,
+            admin,
+            reload,
+        )
+    };
     let starting = tokio::task::spawn_blocking(starting);
     let (server, again, mut reload) = tokio::select! {
         started = starting => started.context("the start failed")??,

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use crate::commands::placing::Fairness;
 use crate::commands::{self, offered};
-use crate::device_assignment::{execution_times, resolve_device};
+use crate::device_assignment::execution_times;
+use crate::device_name::resolve_device;
 use crate::files::{self, LoadedPipeline};
 use anyhow::Context;
 use clap::Args;

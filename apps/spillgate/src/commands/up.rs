@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::device_assignment::resolve_device;
+use crate::device_name::resolve_device;
 use crate::files;
-use crate::fleets::Placing;
+use crate::placing::Placing;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
@@ -82,7 +82,7 @@ fn workers_of(text: &str) -> Result<(String, usize), String> {
 /// Runs all processes until told to stop.
 pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let pipelines = std::slice::from_ref(&args.pipeline);
-    let loaded = start::load(pipelines, args.models.config(), None, None, None)?;
+    let loaded = start::load(pipelines, args.models.config(), None, None)?;
     let deployment = &loaded.deployments[0];
     let pipeline = &deployment.pipeline;
     let plan = Plan::of(pipeline, &args)?;

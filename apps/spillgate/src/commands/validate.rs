@@ -44,13 +44,13 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
             continue;
         }
         match files::load(file, &catalog) {
-            Ok(mut loaded) => {
+            Ok(loaded) => {
                 for warning in &loaded.warnings {
                     eprintln!("{warning}");
                 }
                 bad |= args.deny_warnings && !loaded.warnings.is_empty();
                 checks.allow(std::slice::from_ref(&loaded));
-                match servable(&mut loaded, &mut checks) {
+                match servable(&loaded, &mut checks) {
                     Ok(warnings) => {
                         for warning in &warnings {
                             eprintln!("{warning}");
@@ -82,12 +82,12 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The checks that `serve` makes before it starts, in its order; gives warnings.
-fn servable(loaded: &mut LoadedPipeline, checks: &mut Checks) -> Result<Vec<String>, LoadError> {
+fn servable(loaded: &LoadedPipeline, checks: &mut Checks) -> Result<Vec<String>, LoadError> {
     loaded.check_models(&|_| true)?;
     loaded.check_profiles()?;
-    let mut warnings = checks.pipeline(loaded, &|_| true, &|_| {})?;
+    let (families, mut warnings) = checks.pipeline(loaded, &|_| true, &|_| {})?;
     let file = loaded.file.display();
-    let of_families = loaded.families.check_all();
+    let of_families = families.check_all();
     warnings.extend(of_families.map(|(module, refused)| {
         let module = &loaded.pipeline.modules[module.idx()];
         let (line, name) = (module.line, &module.name);

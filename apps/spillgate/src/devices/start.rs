@@ -11,13 +11,17 @@ use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_pipeline::placement::Decider;
 use spillgate_pipeline::profile::device_kind;
 use spillgate_worker::device::{DeviceConfig, DeviceThreads, Models, brokers};
+use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device;
 
 use super::Device;
+use super::fleets;
 use crate::device_assignment::Placed;
-use crate::embedded::StartError;
-use crate::fleets::{self, Around, Placing};
+use crate::device_reports::Upstreams;
+use crate::placing::Placing;
+use crate::process_context::ProcessContext;
+use crate::start_error::StartError;
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -42,6 +46,21 @@ impl Assigned {
     }
 }
 
+/// What devices are started with.
+#[derive(Clone, Copy)]
+pub(crate) struct Starting<'a> {
+    pub(crate) context: &'a ProcessContext,
+    /// Wakes them.
+    pub(crate) timers: &'a TimerThread,
+    /// Hears what they report.
+    pub(crate) upstream: &'a Arc<Upstreams>,
+}
+
+/// What the start is doing while models of a device are loaded.
+pub(crate) fn loading(device: &str) -> String {
+    format!("loading what runs on {device}")
+}
+
 /// The devices of a process, running.
 #[derive(Default)]
 pub(crate) struct Devices {
@@ -58,21 +77,22 @@ impl Devices {
     pub(crate) fn start(
         assigned: &[Assigned],
         planned: impl Fn(&Arc<Pipeline>) -> Arc<Planned>,
-        placing: Option<&Placing>,
-        around: &Around<'_>,
+        starting: &Starting<'_>,
     ) -> Result<Self, StartError> {
+        let context = starting.context;
+        let placing = context.placing.as_ref();
         let mut all = Devices::default();
         let (decoders, serving): (Vec<&Assigned>, Vec<&Assigned>) =
             assigned.iter().partition(|device| device.decodes());
         let names = || serving.iter().map(|device| device.name.as_str());
-        if let Some(error) = around.cores.unknown(names()) {
+        if let Some(error) = context.cores.unknown(names()) {
             return Err(error);
         }
         if let Some(error) = placing.and_then(|placing| placing.unknown(names())) {
             return Err(error);
         }
         for device in decoders {
-            all.decode(device, around)?;
+            all.decode(device, starting)?;
         }
         // Without a placement devices keep what they have read.
         let keeping = Placing {
@@ -80,10 +100,10 @@ impl Devices {
             ..Placing::default()
         };
         let placing = placing.unwrap_or(&keeping);
-        for plan in fleets::plan(&serving, planned, around.library) {
+        for plan in fleets::plan(&serving, planned, &context.library) {
             match placing.decider.placement() {
-                Some(name) => plan.place(name, placing, around, &mut all)?,
-                None => plan.serve(&serving, placing, around, &mut all)?,
+                Some(name) => plan.place(name, placing, starting, &mut all)?,
+                None => plan.serve(&serving, placing, starting, &mut all)?,
             }
         }
         all.devices.sort_unstable_keys();
@@ -100,20 +120,21 @@ impl Devices {
         self.threads.push((name.to_owned(), threads));
     }
 
-    fn decode(&mut self, device: &Assigned, around: &Around<'_>) -> Result<(), StartError> {
+    fn decode(&mut self, device: &Assigned, starting: &Starting<'_>) -> Result<(), StartError> {
         let Assigned { id, name, workers } = device;
-        (around.loading)(name);
+        let context = starting.context;
+        (context.progress)(&loading(name));
         let sources = workers.iter().map(|w| &w.spec);
         let sources = sources.map(|spec| (spec.worker, spec.pipeline.clone()));
         let config = DeviceConfig {
             id: *id,
             name: name.clone(),
             models: Models::Decoder(sources.collect()),
-            core: around.cores.of(name),
+            core: context.cores.of(name),
         };
         let policy = device::Device::new(device.brokers(), BIND_LEAD);
-        let upstream = around.upstream.clone();
-        let started = brokers::start(config, policy, around.clock, around.timers, upstream);
+        let upstream = starting.upstream.clone();
+        let started = brokers::start(config, policy, &context.clock, starting.timers, upstream);
         let (handle, threads) = started.map_err(|cause| StartError::Device {
             device: name.clone(),
             cause,

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use tonic_health::ServingStatus;
 
-use super::{STOP_LIMIT, Server, set_health};
+use super::Server;
+use crate::embedded::STOP_LIMIT;
+use crate::health::set_health;
 
 /// Connections on which nothing is in flight for this long are not waited for when the server stops.
 const QUIET: Duration = Duration::from_millis(500);
@@ -35,17 +37,17 @@ impl Server {
     pub async fn stop(self) -> Ended {
         self.leave().await;
         let Server {
-            serving,
+            context,
             telemetry,
+            serving,
             stop,
             connections,
-            drain,
             ..
         } = self;
         let embedded = serving.now();
         stop.cancel();
         connections.close();
-        let give_up = Instant::now() + drain;
+        let give_up = Instant::now() + context.drain;
         let mut quiet_since = Instant::now();
         // Calls that were on their way when their clients heard of the end are served. A client that never hears of it, or
         // keeps its connection open, is not waited for.

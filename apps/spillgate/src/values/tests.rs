@@ -32,7 +32,7 @@ fn values_of(reads: &[&[u16]], memory: u64) -> Values {
         device: DeviceId(worker as u16),
     };
     let places = Arc::new(Places::new(&[place(0), place(1)]));
-    let names = ["own0", "own1"].map(|name| ("stages".to_owned(), name.to_owned()));
+    let names = ["stages/own0", "stages/own1"].map(DeviceName::of);
     Values::new(Arc::new(pipeline), places, &names, Account::new(memory))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use spillgate::accuracy::labelled::{Labelled, Truth};
 use spillgate::accuracy::{Accuracies, choose, measure};
-use spillgate::embedded::Deployment;
+use spillgate::deployment::Deployment;
 use spillgate::model_check::Families;
 use spillgate_pipeline::profile::ProfileSet;
 use tempfile::TempDir;

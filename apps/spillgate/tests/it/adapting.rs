@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Sender, TestServer, frame, on_cpu, open_stream};
 use indexmap::IndexMap;
-use spillgate::fleets::Placing;
+use spillgate::placing::Placing;
 use spillgate_client::encode::{Encoding, encode};
 use spillgate_client::source::{Content, SILENT, SourceSpec};
 use spillgate_pipeline::Pipeline;
@@ -505,8 +505,8 @@ async fn loads(detector: &str, pages: u64) -> u64 {
     let pipeline = Pipeline::clone(&deployment.pipeline);
     let by = ServedBy::one_process(placing.decider);
     deployment.pipeline = Arc::new(pipeline.served_by(by));
-    let server = TestServer::with(vec![deployment], spillgate_modules::library(), |config| {
-        config.placing = Some(placing);
+    let server = TestServer::with(vec![deployment], spillgate_modules::library(), |setup| {
+        setup.context.placing = Some(placing);
     });
     let server = server.await;
     let mut camera = Camera::open(&server).await;

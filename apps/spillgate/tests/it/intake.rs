@@ -1,5 +1,6 @@
 //! Frames that do not fit: they are refused one by one, and their streams live.
 
+use spillgate_process::account::Account;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Answer;
@@ -78,7 +79,10 @@ async fn streams_of_a_client_that_may_not_hold_all_their_frames_take_turns() {
     const ROUNDS: usize = 12;
     // Half of the memory is one client's.
     let pipeline = PIPELINE.replace("limits: { ", "limits: { pixels: 1500000, ");
-    let server = TestServer::live(&[&pipeline], |config| config.memory = 32 << 20).await;
+    let server = TestServer::live(&[&pipeline], |setup| {
+        setup.context.account = Account::new(32 << 20);
+    })
+    .await;
     let mut streams = open(&server, STREAMS).await;
     let mut completed = [0; STREAMS];
     let mut refused = 0;

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use crate::support::submission::submission;
 use indexmap::IndexMap;
-use spillgate::cores::Cores;
-use spillgate::embedded::{Deployment, Embedded, Surroundings};
-use spillgate::fleets::{self, Placing, Weights, loads, simulated};
+use spillgate::deployment::Deployment;
+use spillgate::devices::fleets::{self, Weights, loads, simulated};
+use spillgate::embedded::Embedded;
+use spillgate::placing::Placing;
+use spillgate::process_context::ProcessContext;
 use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
@@ -25,7 +27,6 @@ use spillgate_pipeline::policy::PlanName;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_process::account::Account;
 use spillgate_process::clock::TestClock;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::workload::{Arrivals, arrivals};
@@ -128,18 +129,11 @@ fn submission_of(member: MemberId, in_time: &Arc<AtomicU64>) -> Submission {
 fn served(deployment: Deployment, placing: &Placing, times: &[Timestamp], zipf: &Zipf) -> f64 {
     let library = Arc::new(spillgate_modules::library());
     let clock = TestClock::default();
-    let around = Surroundings {
-        clock: clock.clock(),
-        observer: Arc::new(Quiet),
-        n_decoders: 1,
-        part: None,
-        replaces: None,
-        account: Account::unbounded(),
-        placing: Some(placing),
-        cores: &Cores::default(),
-        loading: &|_| {},
+    let context = ProcessContext {
+        placing: Some(placing.clone()),
+        ..ProcessContext::new(clock.clock(), library, Arc::new(Quiet))
     };
-    let embedded = Embedded::start(&[deployment], &library, around).unwrap();
+    let embedded = Embedded::start(&context, &[deployment], None).unwrap();
     let in_time = Arc::new(AtomicU64::new(0));
     let start = clock.now();
     for (i, at) in (0..).zip(times) {

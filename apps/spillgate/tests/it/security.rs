@@ -35,7 +35,10 @@ const NAMES: [&str; 2] = ["harbour", "airfield"];
 async fn serve(files: &Files) -> TestServer {
     let specs = NAMES.map(pipeline);
     let security = Security::read(None, Some(files.path("tokens.yaml"))).unwrap();
-    TestServer::live(&[&specs[0], &specs[1]], |c| c.security = security).await
+    TestServer::live(&[&specs[0], &specs[1]], |setup| {
+        setup.port.security = security
+    })
+    .await
 }
 
 async fn channel(server: &TestServer) -> Channel {
@@ -249,7 +252,7 @@ async fn requests_in_flight_of_a_token_are_counted_over_all_its_connections() {
     let specs = NAMES.map(pipeline);
     let security = Security::read(None, Some(files.path("tokens.yaml"))).unwrap();
     let specs = [specs[0].as_str(), &specs[1]];
-    let server = TestServer::configured(&specs, |c| c.security = security).await;
+    let server = TestServer::configured(&specs, |setup| setup.port.security = security).await;
     let ask = |token: &str| {
         let (request, url) = (with(Some(token), infer("harbour")), server.server.address);
         async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::embedded::Deployment;
+use spillgate::deployment::Deployment;
 use spillgate_controller_policy::door::AGE_GRACE;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
@@ -94,10 +94,10 @@ async fn a_client_that_watches_the_health_hears_of_the_end_and_then_its_stream_e
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_has_its_age_takes_no_new_calls_and_then_its_streams_end() {
     let age = Duration::from_secs(300);
-    let configured = TestServer::configured(&[ONE], |config| {
-        config.connection_age = Some(age);
+    let configured = TestServer::configured(&[ONE], |setup| {
+        setup.port.connection_age = Some(age);
         // Nothing else ends a connection.
-        config.idle = 1000 * age;
+        setup.port.idle = 1000 * age;
     });
     let server = configured.await;
     let stream = || open_stream(&server, pb::StreamOpen::default());

@@ -13,9 +13,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillgate::cores::Cores;
-use spillgate::embedded::Deployment;
-use spillgate::server::{Ended, Renewer, Server, ServerConfig};
+use spillgate::admin::open_admin;
+use spillgate::deployment::Deployment;
+use spillgate::process_context::ProcessContext;
+use spillgate::renewer::Renewer;
+use spillgate::server::{ClientPort, Ended, Server};
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
@@ -28,7 +30,7 @@ use spillgate_process::clock::{Clock, TestClock};
 use spillgate_process::value::Value;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
-use spillgate_telemetry::TelemetryConfig;
+use spillgate_telemetry::{Telemetry, TelemetryConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 
@@ -123,6 +125,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_micros(200);
 
+/// What a test may change of a server before it starts.
+pub(crate) struct Setup {
+    pub(crate) context: ProcessContext,
+    pub(crate) port: ClientPort,
+}
+
 /// A server whose clock the test moves. Requests are on their way in no time of that clock: a test sends them, and then moves it.
 pub(crate) struct TestServer {
     pub(crate) server: Server,
@@ -140,17 +148,17 @@ impl TestServer {
     }
 
     /// The same, set up otherwise.
-    pub(crate) async fn configured(specs: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) async fn configured(specs: &[&str], change: impl FnOnce(&mut Setup)) -> Self {
         let test = TestClock::default();
         Self::of(specs, test.clock(), test, change).await
     }
 
     /// The same by the machine's clock: for tests that ask whom it serves, and not when.
-    pub(crate) async fn live(specs: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) async fn live(specs: &[&str], change: impl FnOnce(&mut Setup)) -> Self {
         let clock = Clock::start();
         let by = clock.clone();
-        let change = |config: &mut ServerConfig| {
-            config.clock = by;
+        let change = |config: &mut Setup| {
+            config.context.clock = by;
             change(config);
         };
         Self::of(specs, clock, TestClock::default(), change).await
@@ -160,7 +168,7 @@ impl TestServer {
         specs: &[&str],
         clock: Clock,
         test: TestClock,
-        change: impl FnOnce(&mut ServerConfig),
+        change: impl FnOnce(&mut Setup),
     ) -> Self {
         let mut library = Library::new();
         for (name, fragile) in [("slow", false), ("fragile", true)] {
@@ -207,7 +215,7 @@ impl TestServer {
     pub(crate) async fn with(
         deployments: Vec<Deployment>,
         library: Library,
-        change: impl FnOnce(&mut ServerConfig),
+        change: impl FnOnce(&mut Setup),
     ) -> Self {
         Self::by_clock(TestClock::default(), deployments, library, change).await
     }
@@ -217,32 +225,36 @@ impl TestServer {
         clock: TestClock,
         deployments: Vec<Deployment>,
         library: Library,
-        change: impl FnOnce(&mut ServerConfig),
+        change: impl FnOnce(&mut Setup),
     ) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
-        let mut config = ServerConfig {
-            listen: any,
-            admin: Some(any),
-            connections: CONNECTIONS,
-            connections_per_address: CONNECTIONS,
-            calls_per_connection: 1024,
-            memory: 256 << 20,
-            security: Default::default(),
-            idle: Duration::from_secs(600),
-            connection_age: None,
-            seed: 0,
-            decoders: 1,
-            drain: PATIENCE,
-            clock: clock.clock(),
-            telemetry: TelemetryConfig::default(),
-            placing: None,
-            cores: Cores::default(),
-            part: None,
-            link_listen: None,
+        let by = clock.clock();
+        let telemetry = Telemetry::new(TelemetryConfig::default(), {
+            let by = by.clone();
+            move || by.epoch_wall()
+        });
+        let telemetry = Arc::new(telemetry.unwrap());
+        let mut setup = Setup {
+            context: ProcessContext {
+                drain: PATIENCE,
+                ..ProcessContext::new(by, Arc::new(library), telemetry.clone())
+            },
+            port: ClientPort {
+                listen: any,
+                connections: CONNECTIONS,
+                connections_per_address: CONNECTIONS,
+                calls_per_connection: 1024,
+                security: Default::default(),
+                idle: Duration::from_secs(600),
+                connection_age: None,
+                seed: 0,
+            },
         };
-        change(&mut config);
+        change(&mut setup);
+        let Setup { context, port } = setup;
+        let admin = open_admin(Some(any)).await.unwrap();
         // Models that are loaded take their time.
-        let starting = Server::start(config, deployments, Arc::new(library));
+        let starting = Server::start(context, telemetry, port, admin, deployments);
         let starting = tokio::spawn(starting);
         while !starting.is_finished() {
             tokio::time::sleep(100 * LOOK).await;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
 use crate::files::{self, LoadedPipeline};
 use crate::model_check::Checks;
 use parking_lot::Mutex;
@@ -68,8 +68,8 @@ impl Again {
                 loaded.profiles.fill_from(known);
             }
         }
-        check(&mut all, &mut self.checks.lock(), &|_| true, &|_| {})?;
-        let deployments = complete(all, &self.library, true, &|_| {})?;
+        let families = check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
+        let deployments = complete(all, families, &self.library, true, &|_| {})?;
         serve(&deployments)?;
         *last = Last {
             fingerprint,

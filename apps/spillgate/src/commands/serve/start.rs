@@ -6,23 +6,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::admin::AdminPort;
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
 use crate::files::{self, LoadedPipeline};
 use crate::measure::{self, Effort};
 use crate::memory_limit::{Limit, Need};
-use crate::model_check::{CheckConfig, Checks};
-use crate::part::Part;
+use crate::model_check::{CheckConfig, Checks, Families};
+use crate::process_context::ProcessContext;
+use crate::process_role::ProcessRole;
 use crate::reload::Reload;
 use crate::security::link_warnings;
-use crate::server::{Server, ServerConfig};
+use crate::server::{ClientPort, Server};
 use anyhow::bail;
 use spillgate_backend::operator::Library;
 use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::placement::{Decider, ServedBy};
-use spillgate_protocol::topology::{Addresses, Topology};
+use spillgate_pipeline::placement::ServedBy;
+use spillgate_protocol::topology::{Addresses, Process, Topology};
+use spillgate_telemetry::Telemetry;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
@@ -73,7 +75,7 @@ impl fmt::Display for TopologySource {
 
 /// Where a process finds what it is in a topology.
 #[derive(Clone, Debug)]
-pub(crate) struct PartFile {
+pub(crate) struct RoleSource {
     /// The topology.
     pub(crate) topology: TopologySource,
     /// The name of the process.
@@ -86,13 +88,13 @@ pub(crate) struct PartFile {
     pub(crate) link_tls: Option<Arc<LinkTls>>,
 }
 
-impl PartFile {
+impl RoleSource {
     /// Adds the topology's file: what changes there is told. Other processes know this one by what it began with.
     pub(crate) fn add_to(&self, reload: &mut Reload, loaded: &Loaded) {
-        let (TopologySource::File(file), Some(part)) = (&self.topology, &loaded.part) else {
+        let (TopologySource::File(file), Some(role)) = (&self.topology, &loaded.role) else {
             return;
         };
-        let (file, topology) = (file.clone(), part.topology.clone());
+        let (file, topology) = (file.clone(), role.topology.clone());
         let pipeline = loaded.deployments[0].pipeline.clone();
         reload.add("topology", vec![file.clone()], move || {
             let read = files::load_topology(&file, &pipeline);
@@ -107,9 +109,9 @@ impl PartFile {
         });
     }
 
-    /// Where the process listens for others; `None` where it is reached by none.
-    pub(crate) fn listens(&self, part: &Part) -> Option<SocketAddr> {
-        let written = part.topology.processes[part.process].address.as_deref();
+    /// Where a process listens for others; `None` where it is reached by none.
+    fn listens(&self, process: &Process) -> Option<SocketAddr> {
+        let written = process.address.as_deref();
         let by_name = || {
             // A name says on which port to listen, not where.
             let (_, port) = written?.rsplit_once(':')?;
@@ -124,7 +126,7 @@ impl PartFile {
 pub(crate) struct Loaded {
     pub(crate) deployments: Vec<Deployment>,
     pub(crate) library: Arc<Library>,
-    pub(crate) part: Option<Part>,
+    pub(crate) role: Option<ProcessRole>,
     pub(super) checks: Checks,
     pub(super) fingerprint: String,
 }
@@ -137,104 +139,86 @@ pub(crate) struct Loaded {
 pub(super) fn start(
     pipelines: &[PathBuf],
     models: CheckConfig,
-    part: Option<&PartFile>,
-    config: ServerConfig,
+    source: Option<&RoleSource>,
+    (context, telemetry): (ProcessContext, Arc<Telemetry>),
+    port: ClientPort,
     admin: Option<AdminPort>,
     mut reload: Reload,
 ) -> anyhow::Result<(Server, Option<Again>, Reload)> {
-    let held = Held {
-        clients: config.memory,
-        decider: config.placing.as_ref().map(|placing| placing.decider),
-    };
-    let loaded = load(pipelines, models, part, admin.as_ref(), Some(held))?;
-    if let Some(part) = &loaded.part
-        && part.topology.processes[part.process].gateway.is_none()
+    let loaded = load(pipelines, models, source, Some(&context))?;
+    if let Some(role) = &loaded.role
+        && role.process().gateway.is_none()
     {
         bail!(
             "process {:?} of the topology is no gateway: start it with `spillgate controller` or \
              `spillgate worker`",
-            part.name()
+            role.name()
         );
     }
-    if let Some(file) = part {
-        file.add_to(&mut reload, &loaded);
+    if let Some(source) = source {
+        source.add_to(&mut reload, &loaded);
     }
-    let link_listen = part
-        .zip(loaded.part.as_ref())
-        .and_then(|(file, part)| file.listens(part));
-    if let Some(part) = &loaded.part {
-        let lines = link_warnings(part, link_listen);
-        lines.iter().for_each(|line| say(line));
+    if let Some(role) = &loaded.role {
+        link_warnings(role).iter().for_each(|line| say(line));
     }
-    let config = ServerConfig {
-        placing: match &loaded.part {
-            Some(part) => part.placing(),
-            None => config.placing,
-        },
-        link_listen,
-        part: loaded.part.clone(),
-        ..config
+    let context = match loaded.role.clone() {
+        Some(role) => context.of_topology(role),
+        None => context,
     };
-    let served_by = ServedBy::one_process(config.placing.as_ref().map(|p| p.decider));
-    let (deployments, library) = (loaded.deployments.clone(), loaded.library.clone());
+    let deployments = loaded.deployments.clone();
     // The processes of a topology are restarted instead: all of them need the same files.
-    let again = (config.part.is_none()).then(|| Again::new(pipelines.to_vec(), served_by, loaded));
-    let start = Server::start_beside(admin, config, deployments, library);
+    let again = context.role.is_none().then(|| {
+        let decider = context.placing.as_ref().map(|placing| placing.decider);
+        Again::new(pipelines.to_vec(), ServedBy::one_process(decider), loaded)
+    });
+    let start = Server::start(context, telemetry, port, admin, deployments);
     let server = tokio::runtime::Handle::current().block_on(start)?;
     Ok((server, again, reload))
 }
 
-/// What a process takes beside what its pipelines need.
-pub(crate) struct Held {
-    /// Bytes for clients, or for gateways.
-    pub(crate) clients: u64,
-    /// Decides about the models of its devices, outside of a topology, where not all stay that were read.
-    pub(crate) decider: Option<Decider>,
-}
-
-/// Reads and checks what is to be served: in this process, where it says what it has for that. It blocks.
+/// Reads and checks what is to be served: in this process, where its context is given. It blocks.
 ///
 /// # Errors
 /// Bad files, models and profiles that are missing.
 pub(crate) fn load(
     pipelines: &[PathBuf],
     models: CheckConfig,
-    part: Option<&PartFile>,
-    admin: Option<&AdminPort>,
-    held: Option<Held>,
+    source: Option<&RoleSource>,
+    context: Option<&ProcessContext>,
 ) -> anyhow::Result<Loaded> {
-    let library = commands::library();
+    let library = context.map_or_else(commands::library, |context| context.library.clone());
     let tell = |what: &str| {
-        if let Some(admin) = admin {
-            admin.starting(what);
+        if let Some(context) = context {
+            (context.progress)(what);
         }
     };
     tell("reading the pipeline files");
     let mut all = files::load_all(pipelines, &library.catalog())?;
-    if let Some(file) = part.and_then(|part| part.profiles.as_ref()) {
+    if let Some(file) = source.and_then(|source| source.profiles.as_ref()) {
         for loaded in &mut all {
             loaded.profiles = files::load_profiles(file)?;
         }
     }
-    let part = match part {
-        Some(part) => Some(read_part(part, &mut all)?),
+    let placing = context.and_then(|context| context.placing.as_ref());
+    let role = match source {
+        Some(source) => Some(read_role(source, &mut all)?),
         None => {
-            let by = ServedBy::one_process(held.as_ref().and_then(|held| held.decider));
+            let by = ServedBy::one_process(placing.map(|placing| placing.decider));
             all.iter_mut().for_each(|loaded| loaded.served_by(by));
             None
         }
     };
-    let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
-    if let Some(Held { clients, .. }) = held {
+    let runs = |module: &Module| role.as_ref().is_none_or(|role| role.runs(module.id));
+    if let Some(context) = context {
         let placed = all.iter().any(|of| of.pipeline.policy.decider.is_some());
-        let need = Need::of(&all, &runs, placed, clients);
+        let need = Need::of(&all, &runs, placed, context.account.budget());
         say(&need
             .judge(Limit::of_process().as_ref())
             .map_err(anyhow::Error::msg)?);
     }
     let mut checks = Checks::new(models, library.clone())?;
     checks.allow(&all);
-    check(&mut all, &mut checks, &runs, &tell)?;
+    let families = check(&all, &mut checks, &runs, &tell)?;
     if let Some(confined) = checks.confined() {
         say(&format!(
             "model files were checked in a process of their own: {confined}"
@@ -244,11 +228,11 @@ pub(crate) fn load(
         say(&not_confined(&why));
     }
     let fingerprint = fingerprint(&all, &library);
-    let deployments = complete(all, &library, part.is_none(), &tell)?;
+    let deployments = complete(all, families, &library, role.is_none(), &tell)?;
     Ok(Loaded {
         deployments,
         library,
-        part,
+        role,
         checks,
         fingerprint,
     })
@@ -262,21 +246,22 @@ pub(crate) fn not_confined(why: &str) -> String {
     )
 }
 
-/// What is served, with the profiles that are missing, if they may be measured here.
+/// What is served, of pipelines with their families, with the profiles that are missing, if they may be measured here.
 pub(super) fn complete(
     all: Vec<LoadedPipeline>,
+    families: Vec<Families>,
     library: &Arc<Library>,
     measures: bool,
     tell: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<Vec<Deployment>> {
     let mut deployments = Vec::new();
-    for loaded in all {
+    for (loaded, families) in all.into_iter().zip(families) {
         let base_dir = loaded.base_dir();
         let mut deployment = Deployment {
             pipeline: loaded.pipeline,
             base_dir,
             profiles: loaded.profiles,
-            families: loaded.families,
+            families,
         };
         if measures {
             measure_missing(&mut deployment, library, tell)?;
@@ -288,21 +273,21 @@ pub(super) fn complete(
 }
 
 /// What the process is in its topology. Where nothing else is written, the dispatch policy is the one for so many gateways.
-fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part> {
+fn read_role(source: &RoleSource, all: &mut [LoadedPipeline]) -> anyhow::Result<ProcessRole> {
     let [loaded] = all else {
         bail!(
             "the processes of one topology serve one pipeline, and {} are given",
             all.len()
         );
     };
-    let topology = file.topology.read(&loaded.pipeline)?;
-    let Some(process) = topology.position(&file.name) else {
+    let topology = source.topology.read(&loaded.pipeline)?;
+    let Some(process) = topology.position(&source.name) else {
         let names = topology.processes.iter().map(|p| &*p.name);
         let names: Vec<&str> = names.collect();
         bail!(
             "{} has no process {:?}; it has {}",
-            file.topology,
-            file.name,
+            source.topology,
+            source.name,
             names.join(", ")
         );
     };
@@ -310,21 +295,23 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
         decider: topology.sharing.map(|sharing| sharing.decider),
         gateways: Some(topology.n_gateways()),
     });
-    Ok(Part {
+    Ok(ProcessRole {
+        listen: source.listens(&topology.processes[process]),
         topology: Arc::new(topology),
         process,
         incarnation: Incarnation(rand::random()),
-        tls: file.link_tls.clone(),
+        tls: source.link_tls.clone(),
     })
 }
 
-/// Refuses what cannot be served. Of models, those of the modules that this process `runs` are checked, and may be loaded then.
+/// Refuses what cannot be served, and gives the families of each pipeline. Of models, those of the modules that this process `runs` are checked, and may be loaded then.
 pub(super) fn check(
-    all: &mut [LoadedPipeline],
+    all: &[LoadedPipeline],
     checks: &mut Checks,
     runs: &dyn Fn(&Module) -> bool,
     tell: &dyn Fn(&str),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Families>> {
+    let mut families = Vec::new();
     for loaded in all {
         loaded.warnings.iter().for_each(|warning| say(warning));
         loaded.check_models(runs)?;
@@ -332,11 +319,11 @@ pub(super) fn check(
         let name = loaded.pipeline.name.clone();
         let tell =
             |module: &str| tell(&format!("pipeline {name}: checking the models of {module}"));
-        for warning in checks.pipeline(loaded, runs, &tell)? {
-            say(&warning);
-        }
+        let (of_it, warnings) = checks.pipeline(loaded, runs, &tell)?;
+        warnings.iter().for_each(|warning| say(warning));
+        families.push(of_it);
     }
-    Ok(())
+    Ok(families)
 }
 
 fn measure_missing(

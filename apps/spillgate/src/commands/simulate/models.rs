@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
+use crate::devices::fleets::{self, Weights};
 use crate::files::LoadedPipeline;
-use crate::fleets::{self, Placing, Weights};
+use crate::model_check::Families;
+use crate::placing::Placing;
 use clap::Args;
 use indexmap::IndexMap;
 use spillgate_pipeline::Pipeline;
@@ -179,7 +181,7 @@ impl Simulated {
                 pipeline: pipeline.clone(),
                 base_dir,
                 profiles: loaded.profiles.clone(),
-                families: loaded.families.clone(),
+                families: Families::default(),
             },
         })
     }

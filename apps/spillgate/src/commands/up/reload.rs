@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::commands::serve::again::Again;
 use crate::commands::serve::start::Loaded;
-use crate::embedded::Deployment;
+use crate::deployment::Deployment;
 use crate::files;
 use anyhow::Context;
 use spillgate_pipeline::placement::ServedBy;

@@ -35,10 +35,10 @@ async fn serve(files: &Files, mutual: bool, connections: usize) -> TestServer {
         client_ca: mutual.then(|| files.path("ca.pem")),
     };
     let security = Security::read(Some(tls), None).unwrap();
-    TestServer::live(&[&pipeline("harbour")], |config| {
-        config.security = security;
-        config.connections = connections;
-        config.connections_per_address = connections;
+    TestServer::live(&[&pipeline("harbour")], |setup| {
+        setup.port.security = security;
+        setup.port.connections = connections;
+        setup.port.connections_per_address = connections;
     })
     .await
 }

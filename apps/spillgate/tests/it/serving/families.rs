@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::embedded::Deployment;
+use spillgate::deployment::Deployment;
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };

@@ -4,7 +4,7 @@ mod program;
 
 use std::path::Path;
 
-use spillgate::embedded::Deployment;
+use spillgate::deployment::Deployment;
 use spillgate::files;
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;

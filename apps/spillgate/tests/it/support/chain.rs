@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::submission::submission;
 use parking_lot::Mutex;
-use spillgate::cores::Cores;
-use spillgate::embedded::{Deployment, Embedded, Surroundings};
+use spillgate::deployment::Deployment;
+use spillgate::embedded::Embedded;
+use spillgate::process_context::ProcessContext;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
-use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 
 pub(crate) const BATCH: Duration = Duration::from_millis(5);
@@ -75,22 +75,8 @@ pub(crate) fn hand_offs(
         families: Default::default(),
     };
     let batches = Arc::new(Batches::default());
-    let embedded = Embedded::start(
-        &[deployment],
-        &library,
-        Surroundings {
-            clock: clock.clone(),
-            observer: batches.clone(),
-            n_decoders: 1,
-            part: None,
-            replaces: None,
-            account: Account::unbounded(),
-            placing: None,
-            cores: &Cores::default(),
-            loading: &|_| {},
-        },
-    )
-    .unwrap();
+    let context = ProcessContext::new(clock.clone(), library, batches.clone());
+    let embedded = Embedded::start(&context, &[deployment], None).unwrap();
     // Twice what it can serve.
     for _ in 0..800 {
         let _ = embedded.hosts[0].submit(submission(3));

@@ -15,17 +15,13 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
-use spillgate_backend::operator::{Library, OperatorError};
+use spillgate_backend::operator::OperatorError;
 use spillgate_backend::torch::TorchBackend;
-use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId, WorkerId};
-use spillgate_pipeline::placement::{Decider, PlacementPolicy};
-use spillgate_pipeline::policy::POLICY_DEFAULT;
-use spillgate_pipeline::profile::{batch_sizes, device_kind};
-use spillgate_process::clock::Clock;
+use spillgate_pipeline::placement::PlacementPolicy;
+use spillgate_pipeline::profile::batch_sizes;
 use spillgate_worker::device::{DeviceConfig, Models, ModelsConfig, WorkerModels, actions};
-use spillgate_worker::timer::TimerThread;
 use spillgate_worker::weights::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
 use spillgate_worker::weights::{Loader, LoaderFactory};
 use spillgate_worker_policy::actions::Actions;
@@ -34,106 +30,18 @@ use spillgate_worker_policy::weights::placement::{
     self, DeviceSpec, Model, Placement, PlacementConfig,
 };
 
-use crate::cores::Cores;
-use crate::device_reports::Upstreams;
-use crate::devices::Device;
-use crate::devices::start::Devices;
-use crate::embedded::StartError;
-use crate::status::MeasuredStatus;
+use super::Device;
+use super::measured::MeasuredStatus;
+use super::start::{Devices, Starting, loading};
+use crate::placing::Placing;
+use crate::process_context::ProcessContext;
+use crate::start_error::StartError;
 use expected::guessed_load;
 use expected::{Expected, ExpectedRun};
 pub use host::FleetHost;
 use plan::PlannedModel;
 pub(crate) use plan::{FleetPlan, plan};
 pub use simulated::{Weights, loads, memory, simulated};
-
-/// How the devices of a server are shared by models.
-#[derive(Clone, Debug)]
-pub struct Placing {
-    /// What decides about them.
-    pub decider: Decider,
-    /// Models get fair shares of device time.
-    pub is_fair: bool,
-    /// Bytes for weights, by device: `cuda:0`, or `emulated` for each emulated one. Of a device that is not here all fit.
-    pub memory: IndexMap<String, u64>,
-}
-
-impl Default for Placing {
-    fn default() -> Self {
-        Placing {
-            decider: Decider::default(),
-            is_fair: true,
-            memory: IndexMap::new(),
-        }
-    }
-}
-
-impl Placing {
-    /// A device that was given memory and serves nothing here, with what would be right.
-    pub fn unknown<'n>(
-        &self,
-        devices: impl Iterator<Item = &'n str> + Clone,
-    ) -> Option<StartError> {
-        let is_here = |name: &String| devices.clone().any(|d| d == name || device_kind(d) == name);
-        let unknown = self.memory.keys().find(|name| !is_here(name))?;
-        let here: Vec<&str> = devices.collect();
-        Some(StartError::Device {
-            device: unknown.clone(),
-            cause: OperatorError::Other(format!(
-                "memory for weights is given for it, but no module runs on it; modules run on {}",
-                here.join(", ")
-            )),
-        })
-    }
-
-    /// Says which settings count nothing here, and what would heed them.
-    pub(crate) fn tell_unheeded(&self, pipelines: &[Arc<Pipeline>]) {
-        for told in self.unheeded(pipelines) {
-            tracing::warn!("{told}");
-        }
-    }
-
-    fn unheeded(&self, pipelines: &[Arc<Pipeline>]) -> Vec<String> {
-        let mut told = Vec::new();
-        let by = self.decider.name();
-        let placement = self.decider.placement();
-        if !self.is_fair && placement.is_none_or(|name| !name.recipe().is_fair) {
-            let ours = PlacementPolicy::default().name();
-            told.push(format!(
-                "--fairness off changes nothing: the placement {by} has no fair shares; {ours} has"
-            ));
-        }
-        let replaced = pipelines.iter().filter(|_| placement.is_some());
-        for pipeline in replaced {
-            let (name, drop) = (&pipeline.name, pipeline.policy.drop);
-            if drop != POLICY_DEFAULT.drop {
-                told.push(format!(
-                    "pipeline {name}: drop: {} does not count, since the placement {by} decides which requests are served; --placement brokers \
-                     heeds it",
-                    drop.name()
-                ));
-            }
-        }
-        told
-    }
-
-    /// Bytes for weights of a device; `None`: all that it is given fits.
-    pub fn memory_of(&self, device: &str) -> Option<u64> {
-        let memory = self.memory.get(device);
-        memory
-            .or_else(|| self.memory.get(device_kind(device)))
-            .copied()
-    }
-
-    /// Pages of a device's cache.
-    fn pages(&self, device: &str) -> u32 {
-        let pages = self
-            .memory_of(device)
-            .map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
-        // A sum of caches is counted in as many bits.
-        u32::try_from(pages).unwrap_or(u32::MAX / 4)
-    }
-}
 
 impl FleetPlan {
     /// Pages of weights.
@@ -301,27 +209,16 @@ fn shortage(device: &str, weights: u64, workspace: u64, has: u64) -> Option<Stri
     })
 }
 
-/// What fleets are started in.
-pub(crate) struct Around<'a> {
-    pub(crate) clock: &'a Clock,
-    pub(crate) timers: &'a TimerThread,
-    pub(crate) library: &'a Arc<Library>,
-    pub(crate) upstream: &'a Arc<Upstreams>,
-    pub(crate) cores: &'a Cores,
-    /// Hears the name of each device before its models are loaded.
-    pub(crate) loading: &'a dyn Fn(&str),
-}
-
 impl FleetPlan {
     /// What models take, measured on the first device.
     fn measured(
         &mut self,
-        around: &Around<'_>,
+        starting: &Starting<'_>,
     ) -> Result<(Expected, Vec<MeasuredStatus>), StartError> {
         let first = self.devices.first().map(|(_, name)| name.clone());
         let device = first.unwrap_or_default();
-        (around.loading)(&device);
-        let measured = self.expected(around.library);
+        (starting.context.progress)(&loading(&device));
+        let measured = self.expected(&starting.context.library);
         measured.map_err(|cause| StartError::Device { device, cause })
     }
 
@@ -352,21 +249,19 @@ impl FleetPlan {
         mut self,
         name: PlacementPolicy,
         placing: &Placing,
-        around: &Around<'_>,
+        starting: &Starting<'_>,
         all: &mut Devices,
     ) -> Result<(), StartError> {
         if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
-        let Around {
-            clock,
+        let Starting {
+            context,
             timers,
             upstream,
-            cores,
-            loading,
-            ..
-        } = *around;
-        let (expected, measured) = self.measured(around)?;
+        } = *starting;
+        let clock = &context.clock;
+        let (expected, measured) = self.measured(starting)?;
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
         let models = self.models_with_weights();
         let workers = self.worker_models();
@@ -378,7 +273,7 @@ impl FleetPlan {
             .collect();
         let mut handles = Vec::new();
         for (i, (id, name)) in self.devices.iter().enumerate() {
-            loading(name);
+            (context.progress)(&loading(name));
             let cache = placing.pages(name);
             let resident = self.resident(cache);
             self.tell_left_out(name, resident.len());
@@ -390,7 +285,7 @@ impl FleetPlan {
                 models: Models::Of(ModelsConfig {
                     loader: loader(
                         (&self.kind, name.clone()),
-                        around,
+                        context,
                         &weights,
                         &expected.loads,
                     ),
@@ -400,7 +295,7 @@ impl FleetPlan {
                     models: models.clone(),
                     workers: workers.clone(),
                 }),
-                core: cores.of(name),
+                core: context.cores.of(name),
             };
             let started = actions::start(config, actions, clock, timers, host.clone());
             let (handle, threads) = started.map_err(|cause| StartError::Device {
@@ -418,14 +313,14 @@ impl FleetPlan {
 
 fn loader(
     (kind, name): (&str, String),
-    around: &Around<'_>,
+    context: &ProcessContext,
     weights: &Arc<[WeightsSpec]>,
     loads: &[Duration],
 ) -> LoaderFactory {
-    let (library, weights) = (around.library.clone(), weights.clone());
+    let (library, weights) = (context.library.clone(), weights.clone());
     if kind == "emulated" {
         let loads: Arc<[Duration]> = loads.into();
-        let clock = around.clock.clone();
+        let clock = context.clock.clone();
         return Box::new(move || {
             let loader = EmulatedLoader::new(&clock, library, weights, loads);
             Ok(Box::new(loader) as Box<dyn Loader>)
@@ -441,40 +336,7 @@ fn loader(
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::policy::DropPolicy;
-    use spillgate_pipeline::testing::noop_pipeline;
-
     use super::*;
-
-    #[test]
-    fn settings_that_do_not_count_are_told() {
-        let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
-        pipeline.policy = POLICY_DEFAULT;
-        let told = |decider: &str, is_fair, pipeline: &Pipeline| {
-            let placing = Placing {
-                decider: Decider::by_name(decider).expect("a name"),
-                is_fair,
-                ..Placing::default()
-            };
-            placing.unheeded(&[Arc::new(pipeline.clone())]).join("\n")
-        };
-        assert_eq!(told("spillgate", false, &pipeline), "");
-        assert_eq!(told("lru", true, &pipeline), "");
-        assert_eq!(
-            told("brokers", false, &pipeline),
-            "--fairness off changes nothing: the placement brokers has no fair shares; spillgate has"
-        );
-        pipeline.policy.drop = DropPolicy::PARD;
-        assert_eq!(told("brokers", true, &pipeline), "");
-        let name = &pipeline.name;
-        assert_eq!(
-            told("lru", true, &pipeline),
-            format!(
-                "pipeline {name}: drop: pard does not count, since the placement lru decides which requests are served; --placement brokers \
-                 heeds it"
-            )
-        );
-    }
 
     #[test]
     fn a_device_without_memory_for_weights_and_a_batch_is_told_of() {

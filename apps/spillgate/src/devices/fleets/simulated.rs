@@ -13,9 +13,11 @@ use spillgate_sim::SimFleet;
 use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
 use super::{FleetPlan, Placing, guessed_load, plan};
-use crate::device_assignment::{load, place, resolve_device};
+use crate::deployment::Deployment;
+use crate::device_assignment::{load, place};
+use crate::device_name::resolve_device;
 use crate::devices::start::Assigned;
-use crate::embedded::{Deployment, StartError};
+use crate::start_error::StartError;
 
 /// How large the weights of models are, and how fast they are read.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
 use spillgate_worker_policy::weights::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 
 use crate::device_reports::Upstreams;
-use crate::status::MeasuredStatus;
+use crate::devices::measured::MeasuredStatus;
 
 /// A fleet and its devices.
 pub struct FleetHost {

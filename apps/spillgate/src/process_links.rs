@@ -1,4 +1,4 @@
-//! A process that is a part of a topology: which roles it holds, and how what they say to the roles of other processes travels.
+//! How what the roles of this process say to those of other processes travels.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -8,138 +8,32 @@ use sha2::{Digest, Sha256};
 use spillgate_controller::host::{OnEnded, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_link::links::{self, Links, LinksConfig, Security};
-use spillgate_link::tls::LinkTls;
 use spillgate_link::wire::{self, Parcel};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
-use spillgate_protocol::session::rights::{Member, Roster, Seat};
+use spillgate_protocol::session::rights::{Roster, Seat};
 use spillgate_protocol::session::{Greeting, PipelineHash};
-use spillgate_protocol::topology::Topology;
 use spillgate_protocol::values::Peer;
 
-use crate::device_assignment::resolve_device;
+use crate::device_name::DeviceName;
 use crate::devices::Device;
-use crate::fleets::Placing;
-use crate::reload::Reload;
-use crate::status::DeviceName;
+use crate::process_role::ProcessRole;
 use crate::values::{Unpacked, Values};
-
-/// What a process is in a topology.
-#[derive(Clone, Debug)]
-pub struct Part {
-    /// The processes.
-    pub topology: Arc<Topology>,
-    /// The position of this one.
-    pub process: usize,
-    /// This life of it.
-    pub incarnation: Incarnation,
-    /// Certificates on both sides of each connection with other processes; `None`: plain text.
-    pub tls: Option<Arc<LinkTls>>,
-}
-
-impl Part {
-    /// The name of the process.
-    pub fn name(&self) -> &str {
-        &self.topology.processes[self.process].name
-    }
-
-    /// Whether the process has workers of a module.
-    pub fn runs(&self, module: ModuleId) -> bool {
-        let workers = &self.topology.processes[self.process].workers;
-        workers
-            .iter()
-            .any(|(of, devices)| *of == module && !devices.is_empty())
-    }
-
-    /// The placement of its devices, as the topology says; `None`: they keep the models that they have loaded.
-    pub fn placing(&self) -> Option<Placing> {
-        let sharing = self.topology.sharing?;
-        let of = &self.topology.processes[self.process];
-        let memory = of.memory.iter();
-        Some(Placing {
-            decider: sharing.decider,
-            is_fair: sharing.is_fair,
-            memory: memory
-                .map(|(device, bytes)| (resolve_device(device), *bytes))
-                .collect(),
-        })
-    }
-
-    /// The roles of the process; `devices` are those that it has.
-    pub(crate) fn roles(&self, devices: Vec<DeviceId>) -> Roles {
-        let of = &self.topology.processes[self.process];
-        Roles {
-            incarnation: self.incarnation,
-            gateway: of.gateway,
-            controllers: of.controllers.clone(),
-            devices,
-        }
-    }
-
-    /// The role of each address, with its process.
-    fn roster(&self, pipeline: &Pipeline, device_names: &[DeviceName]) -> Roster {
-        let processes = (0..self.topology.processes.len()).flat_map(|process| {
-            let name = &self.topology.processes[process].name;
-            let roles = self.topology.roles(process).into_iter();
-            roles.map(move |role| (role, name.clone()))
-        });
-        let devices = (0..).map(|id| Address::Device(DeviceId(id)));
-        let devices = devices
-            .zip(device_names)
-            .map(|(device, (process, _))| (device, process.as_str().into()));
-        let seats = processes.chain(devices).map(|(role, process)| {
-            let what = match role {
-                Address::Gateway(_) => "gateway".to_owned(),
-                Address::Controller(module) => {
-                    format!("controller of {}", pipeline.modules[module.idx()].name)
-                }
-                Address::Device(_) => "worker".to_owned(),
-            };
-            (role, Seat { process, what })
-        });
-        seats.collect()
-    }
-
-    /// What it is to its peers.
-    pub fn member(&self) -> Member {
-        Member::from(&self.topology.processes[self.process])
-    }
-
-    /// Adds what can be read anew while it serves.
-    pub(crate) fn add_to(&self, reload: &mut Reload) {
-        if let Some(tls) = self.tls.clone() {
-            reload.add("certificates of links", tls.files(), move || {
-                tls.reload().map_err(|error| error.to_string())
-            });
-        }
-    }
-
-    /// What the process says about itself. Processes that would decide by other numbers have another hash.
-    fn greeting(&self, roles: &Roles, pipeline: &Pipeline, planned: &Planned) -> Greeting {
-        let text = format!("{pipeline:?} {planned:?} {:?}", self.topology);
-        Greeting {
-            addresses: roles.addresses(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pipeline: PipelineHash(Sha256::digest(text).into()),
-            incarnation: self.incarnation,
-        }
-    }
-}
 
 /// The way from a host to other processes, which exists before the links do.
 #[derive(Clone)]
-pub(crate) struct Elsewhere {
+pub(crate) struct RemoteRouter {
     links: Arc<OnceLock<Arc<Links>>>,
     host: Arc<OnceLock<Weak<PipelineHost>>>,
     places: Arc<Places>,
     values: Arc<Values>,
 }
 
-impl Elsewhere {
+impl RemoteRouter {
     /// `device_names`: by id, the process that has the device, and its name there. `account`: of what other processes send.
     pub(crate) fn new(
         pipeline: Arc<Pipeline>,
@@ -149,7 +43,7 @@ impl Elsewhere {
     ) -> Self {
         let places = Arc::new(Places::new(places));
         let values = Values::new(pipeline, places.clone(), device_names, account);
-        Elsewhere {
+        RemoteRouter {
             links: Arc::default(),
             host: Arc::default(),
             places,
@@ -236,7 +130,7 @@ impl Elsewhere {
 struct Local {
     host: Arc<PipelineHost>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
-    elsewhere: Elsewhere,
+    router: RemoteRouter,
     /// The process of each role.
     roster: Roster,
 }
@@ -251,12 +145,12 @@ impl Local {
         let Message::Device(message) = &envelope.message else {
             return;
         };
-        if !message.is_for(from, &self.elsewhere.places) {
+        if !message.is_for(from, &self.router.places) {
             return;
         }
-        let Unpacked { envelope, refused } = match self.elsewhere.values.unpack(envelope) {
+        let Unpacked { envelope, refused } = match self.router.values.unpack(envelope) {
             Ok(unpacked) => unpacked,
-            Err(lacking) => return self.elsewhere.give_back(peer, lacking),
+            Err(lacking) => return self.router.give_back(peer, lacking),
         };
         for (worker, request) in refused {
             self.drop_request(worker, &request);
@@ -268,7 +162,7 @@ impl Local {
 
     /// The values of a request find no room.
     fn drop_request(&self, worker: WorkerId, request: &Request) {
-        let Some(place) = self.elsewhere.places.get(worker) else {
+        let Some(place) = self.router.places.get(worker) else {
             return;
         };
         let at = self.host.now();
@@ -319,7 +213,7 @@ impl links::Roles for Local {
             life = peer.incarnation.0,
             "peer met"
         );
-        Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
+        Self::gateways(peer).for_each(|home| self.router.values.loses(home));
         self.host.met(&peer.addresses, peer.incarnation);
         self.each_device(peer, Device::greet);
     }
@@ -331,7 +225,7 @@ impl links::Roles for Local {
             cause,
             "peer lost"
         );
-        Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
+        Self::gateways(peer).for_each(|home| self.router.values.loses(home));
         self.host.parted(&peer.addresses, cause);
         self.each_device(peer, Device::lose);
     }
@@ -355,7 +249,7 @@ impl links::Roles for Local {
         if let Address::Device(device) = envelope.to {
             return self.tell_device(peer, device, envelope);
         }
-        let brought = self.elsewhere.values.take(peer, &envelope, brought);
+        let brought = self.router.values.take(peer, &envelope, brought);
         // Only devices get requests.
         let envelope = envelope.filter_map(|_, _, _| None);
         self.host.heard(envelope, brought);
@@ -364,13 +258,13 @@ impl links::Roles for Local {
     fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
         let its: Vec<GatewayId> = Self::gateways(peer).collect();
         let of_its = requests.into_iter().filter(|id| its.contains(&id.home()));
-        self.elsewhere.values.ended(of_its);
+        self.router.values.ended(of_its);
     }
 
     fn lacking(&self, peer: Peer, greeting: &Greeting, envelope: Envelope<Parcel>) {
         if let Message::Device(message) = &envelope.message {
             let ids = message.requests().into_iter().map(|(_, id)| id);
-            self.elsewhere.values.lacks(peer, ids);
+            self.router.values.lacks(peer, ids);
         }
         self.host.lacking(envelope, greeting.incarnation);
     }
@@ -378,25 +272,23 @@ impl links::Roles for Local {
 
 /// What links a process to the others.
 pub(crate) struct Linked<'a> {
-    pub(crate) part: &'a Part,
+    pub(crate) role: &'a ProcessRole,
     pub(crate) roles: &'a Roles,
     pub(crate) host: &'a Arc<PipelineHost>,
     pub(crate) planned: &'a Planned,
     pub(crate) devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     /// By id: the process that has the device, and the device's name there.
     pub(crate) device_names: &'a [DeviceName],
-    pub(crate) elsewhere: &'a Elsewhere,
+    pub(crate) router: &'a RemoteRouter,
     pub(crate) clock: Clock,
 }
 
 impl Linked<'_> {
     /// The links, which dial nobody yet.
     pub(crate) fn links(self) -> Arc<Links> {
-        let greeting = self
-            .part
-            .greeting(self.roles, self.host.pipeline(), self.planned);
-        let roster = self.part.roster(self.host.pipeline(), self.device_names);
-        let tls = self.part.tls.clone();
+        let greeting = greeting(self.role, self.roles, self.host.pipeline(), self.planned);
+        let roster = roster(self.role, self.host.pipeline(), self.device_names);
+        let tls = self.role.tls.clone();
         let security = tls.map(|tls| Security {
             tls,
             roster: roster.clone(),
@@ -404,19 +296,55 @@ impl Linked<'_> {
         let local = Local {
             host: self.host.clone(),
             devices: self.devices,
-            elsewhere: self.elsewhere.clone(),
+            router: self.router.clone(),
             roster,
         };
         let links = Links::new(LinksConfig {
             me: Arc::new(greeting),
-            timing: self.part.topology.timing,
-            seed: self.part.incarnation.0,
+            timing: self.role.topology.timing,
+            seed: self.role.incarnation.0,
             now: Arc::new(move || self.clock.now()),
             roles: Arc::new(local),
             security,
         });
-        let _ = self.elsewhere.host.set(Arc::downgrade(self.host));
-        let _ = self.elsewhere.links.set(links.clone());
+        let _ = self.router.host.set(Arc::downgrade(self.host));
+        let _ = self.router.links.set(links.clone());
         links
+    }
+}
+
+/// The role of each address, with its process.
+fn roster(role: &ProcessRole, pipeline: &Pipeline, device_names: &[DeviceName]) -> Roster {
+    let topology = &role.topology;
+    let processes = (0..topology.processes.len()).flat_map(|process| {
+        let name = &topology.processes[process].name;
+        let roles = topology.roles(process).into_iter();
+        roles.map(move |role| (role, name.clone()))
+    });
+    let devices = (0..).map(|id| Address::Device(DeviceId(id)));
+    let devices = devices
+        .zip(device_names)
+        .map(|(device, name)| (device, name.process.as_str().into()));
+    let seats = processes.chain(devices).map(|(role, process)| {
+        let what = match role {
+            Address::Gateway(_) => "gateway".to_owned(),
+            Address::Controller(module) => {
+                format!("controller of {}", pipeline.modules[module.idx()].name)
+            }
+            Address::Device(_) => "worker".to_owned(),
+        };
+        (role, Seat { process, what })
+    });
+    seats.collect()
+}
+
+/// What the process says about itself. Processes that would decide by other numbers have another hash.
+fn greeting(role: &ProcessRole, roles: &Roles, pipeline: &Pipeline, planned: &Planned) -> Greeting {
+    let text = format!("{pipeline:?} {planned:?} {:?}", role.topology);
+    Greeting {
+        addresses: roles.addresses(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pipeline: PipelineHash(Sha256::digest(text).into()),
+        incarnation: role.incarnation,
     }
 }

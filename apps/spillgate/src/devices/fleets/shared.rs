@@ -15,11 +15,12 @@ use spillgate_worker_policy::weights::store::{
     ScaledWorker, WeightStore, WeightStoreConfig, WeightsSize, WorkerWeights,
 };
 
-use super::{Around, FleetPlan, Placing, loader};
+use super::{FleetPlan, loader};
 use crate::devices::Device;
-use crate::devices::start::{Assigned, BIND_LEAD, Devices};
-use crate::embedded::StartError;
-use crate::status::MeasuredStatus;
+use crate::devices::measured::MeasuredStatus;
+use crate::devices::start::{Assigned, BIND_LEAD, Devices, Starting, loading};
+use crate::placing::Placing;
+use crate::start_error::StartError;
 
 impl FleetPlan {
     /// The memory of a device, where reading weights takes so long.
@@ -106,12 +107,13 @@ impl FleetPlan {
         mut self,
         assigned: &[&Assigned],
         placing: &Placing,
-        around: &Around<'_>,
+        starting: &Starting<'_>,
         all: &mut Devices,
     ) -> Result<(), StartError> {
         if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
+        let context = starting.context;
         let failed = |device: &str| {
             let device = device.to_owned();
             move |cause| StartError::Device { device, cause }
@@ -119,7 +121,7 @@ impl FleetPlan {
         // Where none gives way, how long they take decides little: it is learnt while they serve.
         let (expected, measured) = match placing.memory.is_empty() {
             true => (self.unmeasured(), Vec::new()),
-            false => self.measured(around)?,
+            false => self.measured(starting)?,
         };
         let measured: Arc<[MeasuredStatus]> = measured.into();
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
@@ -127,7 +129,7 @@ impl FleetPlan {
         let workers = self.worker_models();
         for device in &self.devices {
             let (id, name) = device;
-            (around.loading)(name);
+            (context.progress)(&loading(name));
             let memory = self.memory(placing, device, &expected.loads);
             self.tell_left_out(name, self.resident(memory.pages).len());
             self.tell_shortage(placing, name, expected.workspace);
@@ -136,21 +138,21 @@ impl FleetPlan {
                 id: *id,
                 name: name.clone(),
                 models: Models::Of(ModelsConfig {
-                    loader: loader((&self.kind, name.clone()), around, &weights, loads),
+                    loader: loader((&self.kind, name.clone()), context, &weights, loads),
                     too_large: self.larger_than(memory.pages),
                     resident: memory.resident.clone(),
                     needed: self.needed().collect(),
                     models: models.clone(),
                     workers: workers.clone(),
                 }),
-                core: around.cores.of(name),
+                core: context.cores.of(name),
             };
             let brokers = assigned.iter().find(|device| device.id == *id);
             let brokers = brokers.map_or_else(Vec::new, |device| device.brokers());
             let policy = device::Device::new(brokers, BIND_LEAD);
             let policy = policy.with_weights(WeightStore::new(memory));
-            let upstream = around.upstream.clone();
-            let started = brokers::start(config, policy, around.clock, around.timers, upstream);
+            let upstream = starting.upstream.clone();
+            let started = brokers::start(config, policy, &context.clock, starting.timers, upstream);
             let (handle, threads) = started.map_err(failed(name))?;
             let handle = Device::Own(handle, measured.clone());
             all.add((*id, name), handle, threads);

@@ -14,8 +14,8 @@ use spillgate_worker::operators::EXAMPLE_OBJECTS;
 use spillgate_worker::weights::loader::{Source, WeightsSpec};
 
 use super::{FleetPlan, PlannedModel};
+use crate::devices::measured::MeasuredStatus;
 use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, run_examples, timed_load};
-use crate::status::MeasuredStatus;
 
 /// Architectures that are measured when a server starts. The placement learns what others take while they serve; until then it goes by their
 /// module's profile.

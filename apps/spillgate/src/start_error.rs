@@ -1,12 +1,9 @@
-//! Deployments that cannot start, and why.
+//! Why what a process holds cannot start.
 
 use spillgate_backend::operator::OperatorError;
 use spillgate_picture::bytes_of_pixels;
-use spillgate_pipeline::catalog::ValueType;
-use spillgate_process::account::Account;
-
-use super::Deployment;
-use crate::device_assignment::PlacingError;
+use spillgate_pipeline::profile::NoProfile;
+use spillgate_worker_policy::schedule::NoSchedule;
 
 /// Why a deployment could not start.
 #[derive(Debug, thiserror::Error)]
@@ -50,22 +47,16 @@ fn too_many_pixels(pipeline: &str, pixels: &u64, most: &u64) -> String {
     )
 }
 
-/// Whether one client could ever hold a picture as large as each pipeline takes.
-pub(super) fn check_pixels(
-    deployments: &[Deployment],
-    account: &Account,
-) -> Result<(), StartError> {
-    // No client may hold more than is left to the others.
-    let most = account.budget() / 2;
-    for pipeline in deployments.iter().map(|d| &d.pipeline) {
-        let pixels = pipeline.limits.pixels;
-        if pipeline.source.ty == ValueType::Image && bytes_of_pixels(pixels) > most {
-            return Err(StartError::Pixels {
-                pipeline: pipeline.name.clone(),
-                pixels,
-                most,
-            });
-        }
-    }
-    Ok(())
+/// Why workers cannot be placed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlacingError {
+    /// A module that would run for an unknown time.
+    #[error(
+        "{0}; an emulated device needs one in the profile file beside the pipeline; for real devices \
+         `spillgate profile` measures it"
+    )]
+    NoProfile(#[from] NoProfile),
+    /// A module's scheduler cannot be built.
+    #[error(transparent)]
+    NoSchedule(#[from] NoSchedule),
 }

@@ -1,0 +1,132 @@
+//! The hosts of a process, and what joins them to devices and to other processes.
+
+use std::sync::{Arc, Weak};
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_controller::host::{HostConfig, Outgoing, PipelineHost, RequestIds, Way};
+use spillgate_link::links::Links;
+use spillgate_pipeline::id::{DeviceId, Incarnation};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::message::{Envelope, Message};
+use spillgate_worker::timer::{Sleeper, TimerThread};
+
+use super::assignment::Assignment;
+use crate::device_reports::Upstreams;
+use crate::devices::Device;
+use crate::process_context::ProcessContext;
+use crate::process_links::{Linked, RemoteRouter};
+
+/// The hosts of the pipelines, in the order of the deployments.
+pub(super) struct Hosts {
+    pub(super) hosts: Vec<Arc<PipelineHost>>,
+    /// By pipeline: the way to other processes.
+    pub(super) routers: Vec<RemoteRouter>,
+    pub(super) ids: Arc<RequestIds>,
+    /// Hears what devices report.
+    pub(super) upstreams: Arc<Upstreams>,
+}
+
+impl Hosts {
+    /// Hosts that are connected to nothing yet. Where they take the place of others, the `ids` of requests go on.
+    pub(super) fn new(
+        context: &ProcessContext,
+        assignment: &Assignment,
+        ids: Option<&Arc<RequestIds>>,
+    ) -> Self {
+        let incarnation = context.role.as_ref().map(|role| role.incarnation);
+        let ids = ids.cloned().unwrap_or_else(|| {
+            let gateway = assignment.gateway.unwrap_or_default();
+            Arc::new(RequestIds::new(gateway, incarnation.unwrap_or_default()))
+        });
+        let host = |of: &super::assignment::AssignedPipeline| {
+            Arc::new(PipelineHost::new(HostConfig {
+                pipeline: of.pipeline.clone(),
+                planned: &of.planned,
+                roles: of.roles.clone(),
+                workers: of.workers.clone(),
+                scaling: of.scaling.clone(),
+                ids: ids.clone(),
+                clock: context.clock.clone(),
+                observer: context.observer.clone(),
+            }))
+        };
+        let hosts: Vec<Arc<PipelineHost>> = assignment.pipelines.iter().map(host).collect();
+        let routers = assignment.pipelines.iter().map(|of| {
+            let (pipeline, account) = (of.pipeline.clone(), context.account.clone());
+            RemoteRouter::new(pipeline, &of.workers, &assignment.names, account)
+        });
+        let numbered_in = incarnation.unwrap_or_else(|| Incarnation(rand::random()));
+        Hosts {
+            routers: routers.collect(),
+            upstreams: Arc::new(Upstreams::new(numbered_in, &hosts)),
+            hosts,
+            ids,
+        }
+    }
+
+    /// Connects the hosts with devices, with the timer that wakes them, and with other processes, where there are some.
+    pub(super) fn connect(
+        &self,
+        context: &ProcessContext,
+        assignment: &Assignment,
+        devices: &IndexMap<DeviceId, Device, FxBuildHasher>,
+        planners: &TimerThread,
+    ) -> Vec<Arc<Links>> {
+        let mut links = Vec::new();
+        let all = self.hosts.iter().zip(&self.routers);
+        for ((host, router), assigned) in all.zip(&assignment.pipelines) {
+            let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
+            let way = |id: u16| match devices.get(&DeviceId(id)) {
+                Some(device) => local_way(device.clone()),
+                None => router.way(),
+            };
+            host.connect(
+                (0..assignment.names.len() as u16).map(way).collect(),
+                router.way(),
+                router.on_ended(),
+                Box::new({
+                    let alarm = alarm.clone();
+                    move |at| alarm.arm(at)
+                }),
+            );
+            if let Some(at) = host.wake() {
+                alarm.arm(at);
+            }
+            if let Some(role) = &context.role {
+                let linked = Linked {
+                    role,
+                    roles: &assigned.roles,
+                    host,
+                    planned: &assigned.planned,
+                    devices: devices.clone(),
+                    device_names: &assignment.names,
+                    router,
+                    clock: context.clock.clone(),
+                };
+                links.push(linked.links());
+            }
+        }
+        links
+    }
+}
+
+/// Gateway and controllers of a pipeline, woken at their time. The host holds the alarm, so this holds no host.
+struct Planners(Weak<PipelineHost>);
+
+impl Sleeper for Planners {
+    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+        self.0.upgrade()?.wake()
+    }
+}
+
+/// The way to a device of this process: a plain call.
+fn local_way(device: Device) -> Way {
+    Arc::new(move |outgoing: Outgoing| {
+        let Envelope { from, message, .. } = outgoing.envelope;
+        match message {
+            Message::Device(message) => device.tell(from, message),
+            _ => unreachable!("a message that is not for a device"),
+        }
+    })
+}

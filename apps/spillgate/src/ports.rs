@@ -1,0 +1,38 @@
+//! Opens the ports of a process.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tokio::net::TcpListener;
+
+use crate::serve_error::ServeError;
+
+/// Listens there. `[::]` is all addresses of both families; on a system without IPv6, those of IPv4.
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let lacks_ipv6 = |error: &std::io::Error| {
+        matches!(
+            error.raw_os_error(),
+            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
+        )
+    };
+    match bound {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && lacks_ipv6(&error) => {
+            let of_ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            TcpListener::bind(of_ipv4).await
+        }
+        bound => bound,
+    }
+}
+
+/// The same, for the port that this flag names.
+pub(crate) async fn bind(
+    address: SocketAddr,
+    flag: &'static str,
+) -> Result<TcpListener, ServeError> {
+    let bound = listen(address).await;
+    bound.map_err(|cause| ServeError::Listen {
+        address,
+        flag,
+        cause,
+    })
+}

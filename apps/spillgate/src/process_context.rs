@@ -1,0 +1,69 @@
+//! What all that runs in a process is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_backend::operator::Library;
+use spillgate_controller::record::Observer;
+use spillgate_process::account::Account;
+use spillgate_process::clock::Clock;
+
+use crate::cores::Cores;
+use crate::placing::Placing;
+use crate::process_role::ProcessRole;
+
+/// Bytes that a process may hold for its clients, or for gateways, unless it is said otherwise.
+pub const MEMORY_DEFAULT: u64 = 256 << 20;
+/// How long what is in flight may take to end after a stop, unless it is said otherwise.
+pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
+
+/// What all that runs in a process is given, from its start to its end. It is built once, and handed on whole.
+#[derive(Clone)]
+pub struct ProcessContext {
+    /// The clock.
+    pub clock: Clock,
+    /// The module types.
+    pub library: Arc<Library>,
+    /// Told of all that ends.
+    pub observer: Arc<dyn Observer>,
+    /// Bytes that are held for clients, and for what other processes send.
+    pub account: Arc<Account>,
+    /// Threads that decode frames.
+    pub decoders: usize,
+    /// Cores on which devices execute their batches.
+    pub cores: Cores,
+    /// What decides about the models of its devices; `None`: they keep all that they have read.
+    pub placing: Option<Placing>,
+    /// What it is in a topology; `None`: it holds all roles.
+    pub role: Option<ProcessRole>,
+    /// How long what is in flight may take to end after a stop.
+    pub drain: Duration,
+    /// Hears what the start is doing.
+    pub progress: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl ProcessContext {
+    /// That of a process of its own: one decoder, no core reserved, no placement.
+    pub fn new(clock: Clock, library: Arc<Library>, observer: Arc<dyn Observer>) -> Self {
+        ProcessContext {
+            clock,
+            library,
+            observer,
+            account: Account::new(MEMORY_DEFAULT),
+            decoders: 1,
+            cores: Cores::default(),
+            placing: None,
+            role: None,
+            drain: DRAIN_DEFAULT,
+            progress: Arc::new(|_| {}),
+        }
+    }
+
+    /// The same for a process of a topology, which says what decides about its devices.
+    #[must_use]
+    pub fn of_topology(mut self, role: ProcessRole) -> Self {
+        self.placing = role.placing();
+        self.role = Some(role);
+        self
+    }
+}

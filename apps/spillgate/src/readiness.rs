@@ -1,0 +1,41 @@
+//! Whether a process can serve.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_controller::host::PipelineHost;
+use tokio_util::sync::CancellationToken;
+
+use crate::devices::Device;
+use crate::embedded::Embedded;
+
+/// How often readiness looks at the device threads.
+pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why a process cannot serve: it ends, or a thread has died without which it cannot.
+pub(crate) fn not_ready(embedded: &Embedded, stop: &CancellationToken) -> Option<String> {
+    if stop.is_cancelled() {
+        return Some("shutting down".to_owned());
+    }
+    let devices = embedded.device_handles();
+    let devices = devices.iter().filter(|d| !d.is_alive());
+    let devices: Vec<&str> = devices.map(Device::name).collect();
+    if !devices.is_empty() {
+        return Some(format!("dead devices: {}", devices.join(", ")));
+    }
+    let timers = embedded.timer_watches();
+    let dead = timers.iter().find(|timer| !timer.is_alive())?;
+    Some(format!("dead thread: {}", dead.name()))
+}
+
+/// The pipeline that no request can go through.
+pub(crate) fn without_workers(hosts: &[Arc<PipelineHost>]) -> Option<String> {
+    let mut unserved = hosts
+        .iter()
+        .filter_map(|host| Some((host, host.unserved()?)));
+    let (host, module) = unserved.next()?;
+    let name = &host.pipeline().name;
+    Some(format!(
+        "pipeline {name}: module {module} has no worker yet, or has lost all of them"
+    ))
+}
