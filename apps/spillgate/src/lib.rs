@@ -3,6 +3,7 @@
 
 pub mod accuracy;
 pub mod admin;
+mod agreement;
 #[cfg(test)]
 mod bounds;
 mod certificates;

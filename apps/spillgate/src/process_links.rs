@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use sha2::{Digest, Sha256};
 use spillgate_controller::host::{OnEnded, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_link::links::{self, Links, LinksConfig, Security};
@@ -16,9 +15,10 @@ use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
 use spillgate_protocol::session::rights::{Roster, Seat};
-use spillgate_protocol::session::{Greeting, PipelineHash};
+use spillgate_protocol::session::Greeting;
 use spillgate_protocol::values::Peer;
 
+use crate::agreement;
 use crate::device_name::DeviceName;
 use crate::devices::Device;
 use crate::process_role::ProcessRole;
@@ -340,11 +340,10 @@ fn roster(role: &ProcessRole, pipeline: &Pipeline, device_names: &[DeviceName]) 
 
 /// What the process says about itself. Processes that would decide by other numbers have another hash.
 fn greeting(role: &ProcessRole, roles: &Roles, pipeline: &Pipeline, planned: &Planned) -> Greeting {
-    let text = format!("{pipeline:?} {planned:?} {:?}", role.topology);
     Greeting {
         addresses: roles.addresses(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        pipeline: PipelineHash(Sha256::digest(text).into()),
+        pipeline: agreement::hash(pipeline, planned, &role.topology),
         incarnation: role.incarnation,
     }
 }
