@@ -42,19 +42,19 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Requests,
         "requests in a pool",
-        words("`queue:` of the module by its workers", crate::pool),
+        words("`queue:` of the module by its workers", crate::stage::pool),
         "dropped, `queue_full`"
     ),
     bound!(
         Requests,
         "asks of workers that stand at a pool",
-        words("one a worker", crate::pool),
+        words("one a worker", crate::stage::pool),
         "the newer takes its place"
     ),
     bound!(
         Requests,
         "waiting requests of a pool that are sorted to form a batch",
-        count(crate::pool::SORTED_MAX),
+        count(crate::stage::pool::SORTED_MAX),
         "only the last deadline decides which end is served first"
     ),
     bound!(

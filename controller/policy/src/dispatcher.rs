@@ -8,13 +8,13 @@ use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::gateway::WorkerView;
-
 use affinity::Holders;
 use shadow::{Shadow, Sort};
+pub use view::{Standing, WorkerView};
 
 mod affinity;
 mod shadow;
+mod view;
 
 /// The least part of all requests that a gateway is taken to accept.
 const PART_MIN: f64 = 0.001;

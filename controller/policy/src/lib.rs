@@ -25,10 +25,10 @@ mod limits;
 pub mod module;
 pub mod plan;
 pub mod planner;
-pub mod pool;
 pub mod refusal;
 pub mod scaling;
 pub mod shares;
+mod stage;
 mod sweep;
 
 pub use gateway::Gateway;

@@ -4,7 +4,7 @@ use spillgate_pipeline::id::{BatchId, WorkerId};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::gateway::Standing;
+use super::Standing;
 use crate::shares::RANKS;
 
 /// How a request counts at its worker.

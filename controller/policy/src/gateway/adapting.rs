@@ -149,12 +149,10 @@ impl<P, L: Clone> Gateway<P, L> {
         adapting.map_or(Seating::Anywhere, |a| a.cameras.seating(offer.camera))
     }
 
-    /// The place of a request at a module, if its stream has one there that serves.
-    pub(super) fn seat_at(&self, module: ModuleId, id: RequestId) -> Option<Seat> {
-        let adapting = self.adapting.as_ref().filter(|a| a.module == module)?;
-        let seat = self.ledger.get(id)?.seat?;
-        let dispatcher = &self.stages[adapting.module.idx()].dispatcher;
-        dispatcher.is_up(seat.worker).then_some(seat)
+    /// The place of a request at a module, if its stream has one there.
+    pub(super) fn bound_at(&self, module: ModuleId, id: RequestId) -> Option<Seat> {
+        self.adapting.as_ref().filter(|a| a.module == module)?;
+        self.ledger.get(id)?.seat
     }
 
     /// When variants are chosen anew.
@@ -193,8 +191,8 @@ impl<P, L: Clone> Gateway<P, L> {
         let adapting = self.adapting.as_ref()?;
         let module = adapting.module;
         let stage = &self.stages[module.idx()];
-        let batch = stage.plan.shape.size.max(1);
-        let pace = stage.state.as_ref().map_or(1.0, |s| s.pace_by_variant);
+        let batch = stage.plan().shape.size.max(1);
+        let pace = stage.state().map_or(1.0, |s| s.pace_by_variant);
         // Jellyfish trusts the profile.
         let pace = match adapting.cameras.binds() {
             true => 1.0,
@@ -219,8 +217,8 @@ impl<P, L: Clone> Gateway<P, L> {
             by_size,
             workers: self.serving_workers(module),
             devices: devices.len() as f64,
-            pulls: stage.pool.is_some(),
-            part: stage.plan.part,
+            pulls: stage.is_pulled(),
+            part: stage.plan().part,
             beside: self.beside(module, &devices),
             rest: before + self.after(module),
         })
@@ -228,10 +226,10 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// A module's workers that take requests.
     fn serving_workers(&self, module: ModuleId) -> Vec<WorkerId> {
-        let dispatcher = &self.stages[module.idx()].dispatcher;
+        let stage = &self.stages[module.idx()];
         let places = self.places.iter().filter(|place| place.module == module);
         let workers = places.map(|place| place.worker);
-        workers.filter(|worker| dispatcher.is_up(*worker)).collect()
+        workers.filter(|worker| stage.is_up(*worker)).collect()
     }
 
     /// The devices of a module's workers that take requests.
@@ -246,7 +244,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Seconds of device time that a request of a module takes at other modules that share its devices.
     fn beside(&self, module: ModuleId, devices: &[DeviceId]) -> f64 {
         let probability = |m: ModuleId| {
-            let state = self.stages[m.idx()].state.as_ref();
+            let state = self.stages[m.idx()].state();
             state.map_or(1.0, |state| state.probability)
         };
         let own = probability(module).max(1e-3);
@@ -259,8 +257,8 @@ impl<P, L: Clone> Gateway<P, L> {
             });
             let part = f64::from(shared as u32) / f64::from(all.max(1));
             let stage = &self.stages[m.idx()];
-            let size = stage.plan.shape.size.max(1);
-            let pace = stage.state.as_ref().map_or(1.0, |state| state.pace);
+            let size = stage.plan().shape.size.max(1);
+            let pace = stage.state().map_or(1.0, |state| state.pace);
             let batch = self.planned.duration_of(m, size).as_secs_f64() * pace;
             probability(m) / own * batch / f64::from(size) * part
         });
@@ -271,7 +269,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// execution times of the modules after it.
     fn after(&self, module: ModuleId) -> Duration {
         let slo = self.pipeline.slo;
-        let (guidance, _) = self.stages[module.idx()].told;
+        let guidance = self.stages[module.idx()].guidance();
         let reserved = slo.mul_f64(1.0 - guidance.share.min(1.0)) + guidance.downstream;
         let downstream = longest_path(&self.pipeline, |m| match m > module.idx() {
             true => self.planned.duration_of(ModuleId(m as u16), 1),

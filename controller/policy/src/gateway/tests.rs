@@ -6,7 +6,8 @@ mod suspected;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ClientId};
-use spillgate_pipeline::policy::DropPolicy;
+use spillgate_pipeline::message::{BatchShape, Finished, ModulePlan};
+use spillgate_pipeline::policy::{DropPolicy, Guidance};
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::testing::noop_pipeline;
 
