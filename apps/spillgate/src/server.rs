@@ -13,7 +13,7 @@ use spillgate_controller::api::{Api, Sampler};
 use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
 use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
-use spillgate_controller_policy::door::DoorLimits;
+use spillgate_controller_policy::connection_admission::ConnectionLimits;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -486,7 +486,7 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
         );
     }
     EdgeLimits {
-        door: DoorLimits {
+        admission: ConnectionLimits {
             connections,
             // The same part of them.
             per_address: (config.connections_per_address * connections / config.connections).max(1),

@@ -108,7 +108,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Clients,
         "time that streams have once their connection retired",
-        time(crate::door::AGE_GRACE),
+        time(crate::connection_admission::AGE_GRACE),
         "they end; what they took is answered"
     ),
     bound!(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use slab::Slab;
 use spillgate_backend::account::{Full, Holder, Lease};
-use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_controller_policy::connection_admission::{ConnectionId, Use};
 use spillgate_controller_policy::intake::Intake;
 use spillgate_link::host_of;
 use spillgate_pipeline::clients::ClientKey;
