@@ -134,7 +134,7 @@ impl Stage {
             plan: ModulePlan {
                 shape,
                 admits: 1.0,
-                door: None,
+                backlog_check: None,
                 part: 1.0,
                 knows_gateways: false,
                 guidance: Guidance::NONE,
@@ -220,7 +220,7 @@ impl Stage {
         if admits < 1.0 && self.rng.random::<f64>() >= admits {
             return Some((DropReason::Overload, None));
         }
-        let door = self.plan.door?;
+        let check = self.plan.backlog_check?;
         let rank = if self.ranks { request.rank } else { 0 };
         let starts_at = match &self.pool {
             None => self.dispatcher.earliest_start(now, rank)?,
@@ -229,16 +229,16 @@ impl Stage {
                 pool.earliest_start(now, self.pool_view(), rank, is_up)
             }
         };
-        let ends_at = starts_at + door.execution + door.downstream;
+        let ends_at = starts_at + check.execution + check.downstream;
         // A part of the time that is left: a request that came over a slow link has used some of its own without any backlog.
         let left = request.deadline.since(now);
-        let is_late = ends_at + left.mul_f64(door.margin) > request.deadline;
+        let is_late = ends_at + left.mul_f64(check.margin) > request.deadline;
         is_late.then_some((
             DropReason::Predicted,
             Some(Estimate {
                 wait: starts_at.since(now),
-                execution: door.execution,
-                downstream: door.downstream,
+                execution: check.execution,
+                downstream: check.downstream,
             }),
         ))
     }

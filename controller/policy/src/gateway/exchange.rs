@@ -127,7 +127,7 @@ mod tests {
                 execution: Duration::ZERO,
             },
             admits: 1.0,
-            door: None,
+            backlog_check: None,
             part,
             knows_gateways,
             guidance: Guidance::NONE,

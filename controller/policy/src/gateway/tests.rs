@@ -1,5 +1,5 @@
+mod backlog_check;
 mod bound;
-mod door;
 mod pull;
 mod suspected;
 

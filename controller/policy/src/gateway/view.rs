@@ -130,7 +130,7 @@ mod tests {
                     execution: Duration::ZERO,
                 },
                 admits: 1.0,
-                door: None,
+                backlog_check: None,
                 part: 1.0,
                 knows_gateways: true,
                 guidance: spillgate_pipeline::policy::Guidance::NONE,

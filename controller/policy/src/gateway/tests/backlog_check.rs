@@ -1,11 +1,11 @@
-//! The door of the first module.
+//! The backlog check of the first module.
 
-use spillgate_pipeline::message::DoorPlan;
+use spillgate_pipeline::message::BacklogCheck;
 
 use super::*;
 
-/// Two modules with a worker each, and a door that needs 30 ms there, 20 ms behind it and a tenth of the time that is left.
-fn behind_a_door(drop: DropPolicy) -> Home {
+/// Two modules with a worker each, and a check that wants 30 ms there, 20 ms behind it and a tenth of the time that is left.
+fn behind_a_check(drop: DropPolicy) -> Home {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
     pipeline.policy.drop = drop;
     let mut home = home_of(pipeline, 1);
@@ -15,7 +15,7 @@ fn behind_a_door(drop: DropPolicy) -> Home {
             execution: MS * 30,
         },
         admits: 1.0,
-        door: Some(DoorPlan {
+        backlog_check: Some(BacklogCheck {
             execution: MS * 30,
             downstream: MS * 20,
             margin: 0.1,
@@ -31,16 +31,16 @@ fn behind_a_door(drop: DropPolicy) -> Home {
     home
 }
 
-/// The door counts the backlog before a request: workers serve it before waiting requests of a lower class.
+/// The check counts the backlog before a request: workers serve it before waiting requests of a lower class.
 #[test]
-fn the_door_drops_no_request_for_those_of_a_lower_class() {
+fn the_backlog_check_drops_no_request_for_those_of_a_lower_class() {
     let dropped =
         |ids: &[u64]| -> Vec<(u64, &str)> { ids.iter().map(|id| (*id, "dropped")).collect() };
     for (drop, expected) in [
         (DropPolicy::SPILLGATE, dropped(&[3, 6])),
         (DropPolicy::DEADLINE, dropped(&[3, 4, 5, 6])),
     ] {
-        let mut home = behind_a_door(drop);
+        let mut home = behind_a_check(drop);
         // A request must begin within 40 ms, so that two may wait.
         for (id, class) in [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)] {
             home.submit_of(id, class);
@@ -51,10 +51,10 @@ fn the_door_drops_no_request_for_those_of_a_lower_class() {
 
 /// A frame that was long on a slow link has used some of its time without any backlog: the margin is for backlogs.
 #[test]
-fn the_margin_of_the_door_is_a_part_of_the_time_that_is_left() {
+fn the_margin_of_the_backlog_check_is_a_part_of_the_time_that_is_left() {
     // The worker is idle, so 50 ms are needed, and a tenth of what is left.
     for (used_ms, expected) in [(0, vec![]), (44, vec![]), (45, vec![(7, "dropped")])] {
-        let mut home = behind_a_door(DropPolicy::SPILLGATE);
+        let mut home = behind_a_check(DropPolicy::SPILLGATE);
         home.at(used_ms);
         home.submit_sent(7, Party::ONLY, Timestamp::ZERO);
         assert_eq!(home.ended, expected, "{used_ms} ms were used");
