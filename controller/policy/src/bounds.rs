@@ -120,7 +120,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Variants,
         "streams whose variants are chosen one by one",
-        count(crate::cameras::CAMERAS_MAX),
+        count(crate::variant_selector::STREAMS_MAX),
         "the others share a place"
     ),
     bound!(

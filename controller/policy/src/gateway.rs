@@ -32,7 +32,6 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::cameras::{Asked, CameraKey, Seating};
 use crate::client_link::LinkReport;
 pub use crate::dispatcher::{Standing, WorkerView};
 use crate::ledger::{Ledger, Offer};
@@ -40,6 +39,7 @@ use crate::plan::Planned;
 use crate::refusal::Refusal;
 pub use crate::stage::ModuleView;
 use crate::stage::{Effect, Stage, StageConfig};
+use crate::variant_selector::{Asked, Seating, StreamKey};
 use adapting::Adapting;
 use applications::Applications;
 use content::Content;
@@ -70,7 +70,7 @@ pub enum Event<'a> {
     /// The client left.
     Cancel(RequestId),
     /// The client of a stream adapts, and says this of its link.
-    Link(CameraKey, LinkReport),
+    Link(StreamKey, LinkReport),
     /// A newer frame takes the place of this request, if it still waits.
     Supersede(RequestId),
     /// All that has not ended is dropped.
@@ -89,7 +89,7 @@ pub enum Command<P, L> {
     /// Tell the client of a stream, which adapts, what its frames should be like from now on.
     Ask {
         /// The stream.
-        camera: CameraKey,
+        stream: StreamKey,
         /// What is asked.
         asked: Asked,
     },
@@ -302,7 +302,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Unsent(worker, id) => self.unsent(now, worker, id, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
-            Event::Link(camera, link) => self.link(now, camera, link),
+            Event::Link(stream, link) => self.link(now, stream, link),
             Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
                 for id in self.ledger.open_requests() {

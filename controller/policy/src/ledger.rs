@@ -25,7 +25,6 @@ use spillgate_pipeline::request::{BACKGROUND_LONGEST, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::cameras::{CameraKey, FrameSize};
 use crate::clients::ClientLimits;
 use crate::families::Members;
 use crate::gate::EntryGate;
@@ -33,6 +32,7 @@ use crate::plan::Planned;
 use crate::planner::ModuleState;
 use crate::refusal::Refusal;
 use crate::shares::{Party, Ticket};
+use crate::variant_selector::{FrameSize, StreamKey};
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Offer {
     /// The models that it is for.
     pub members: Members,
     /// Its stream, where variants are chosen for each.
-    pub camera: CameraKey,
+    pub stream: StreamKey,
     /// Its frame.
     pub frame: FrameSize,
 }

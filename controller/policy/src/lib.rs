@@ -9,7 +9,6 @@
 pub mod access;
 pub mod adaptation;
 pub mod bounds;
-pub mod cameras;
 pub mod client_link;
 pub mod clients;
 pub mod connection_admission;
@@ -30,6 +29,7 @@ pub mod scaling;
 pub mod shares;
 mod stage;
 mod sweep;
+pub mod variant_selector;
 
 pub use gateway::Gateway;
 pub use ledger::Ledger;

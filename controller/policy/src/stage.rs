@@ -22,9 +22,9 @@ use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::cameras::Seat;
 use crate::dispatcher::{Dispatcher, WorkerView};
 use crate::plan::Planned;
+use crate::variant_selector::Seat;
 use pool::{Given, Pool, Refused};
 
 /// What the gateway does for a stage.

@@ -14,9 +14,9 @@ use indexmap::IndexMap;
 use parking_lot::RwLock;
 use spillgate_backend::job::Job;
 use spillgate_backend::value::Value;
-use spillgate_controller_policy::cameras::FrameSize;
 use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::variant_selector::FrameSize;
 use spillgate_picture::Picture;
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::catalog::ValueType;
@@ -260,7 +260,7 @@ impl Api {
             counted: shared.counted(&pipeline.clients, &application),
             application,
             members,
-            camera: shared.camera(),
+            stream: shared.stream_key(),
             frame: size,
             sizes,
             sent_at,

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use spillgate_backend::clock::Clock;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::Outputs;
-use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::families::Members;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
@@ -27,6 +26,7 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
+use spillgate_controller_policy::variant_selector::{FrameSize, StreamKey};
 use spillgate_picture::Damage;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
@@ -181,7 +181,7 @@ pub struct Submission {
     /// Which model of each family it is for.
     pub members: Members,
     /// Its stream, where variants are chosen for each.
-    pub camera: CameraKey,
+    pub stream: StreamKey,
     /// How large its picture is.
     pub frame: FrameSize,
     /// Of its picture, and of the client's.
@@ -409,7 +409,7 @@ impl PipelineHost {
             counted,
             application,
             members,
-            camera,
+            stream,
             frame,
             sizes,
             sent_at,
@@ -419,7 +419,7 @@ impl PipelineHost {
             on_end,
         } = submission;
         let id = self.ids.next();
-        let stream = client.clone();
+        let name = client.clone();
         // Of a request that is refused all this is freed without the host's lock.
         let mut kept = Some(Kept {
             admitted_at: Timestamp::ZERO,
@@ -442,7 +442,7 @@ impl PipelineHost {
                 client: client_id,
                 party,
                 members,
-                camera,
+                stream,
                 frame,
             };
             let content = || {
@@ -466,9 +466,7 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
-        self.counts
-            .lock()
-            .sent(&counted, &stream, submitted.is_err());
+        self.counts.lock().sent(&counted, &name, submitted.is_err());
         submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 

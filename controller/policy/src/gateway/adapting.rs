@@ -9,11 +9,11 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::cameras::{CameraKey, Cameras, Outlook, Seat, Seating};
 use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;
+use crate::variant_selector::{Outlook, Seat, Seating, StreamKey, VariantSelector};
 
 /// The newest request's weight in the time before the module.
 const BEFORE_WEIGHT: f64 = 1.0 / 32.0;
@@ -25,7 +25,7 @@ const PACE_RANGE: (f64, f64) = (0.25, 8.0);
 /// What a gateway adapts.
 pub(super) struct Adapting {
     module: ModuleId,
-    cameras: Cameras,
+    selector: VariantSelector,
     /// By variant of the module: the variants of all modules.
     variants: Vec<Arc<[VariantId]>>,
     /// Seconds from a request's beginning until it comes to the module: mean and mean deviation.
@@ -44,7 +44,7 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            cameras: Cameras::new(adapt.name, module, pipeline.frame_min(), seed),
+            selector: VariantSelector::new(adapt.name, module, pipeline.frame_min(), seed),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })
@@ -54,8 +54,8 @@ impl Adapting {
     pub(super) fn view(&self) -> AdaptationView {
         AdaptationView {
             module: self.module,
-            part: self.cameras.part(),
-            streams: self.cameras.views(),
+            part: self.selector.part(),
+            streams: self.selector.views(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Adapting {
             Outcome::Completed | Outcome::Failed { .. } => false,
         };
         if is_lost {
-            self.cameras.lost();
+            self.selector.lost();
         }
     }
 }
@@ -100,8 +100,8 @@ impl<P, L: Clone> Gateway<P, L> {
         {
             let slo = self.pipeline.slo;
             let slo = offer.timeout.map_or(slo, |timeout| timeout.min(slo));
-            let stream = (offer.camera, offer.party.client);
-            adapting.cameras.asked(now, stream, offer.frame, slo);
+            let stream = (offer.stream, offer.party.client);
+            adapting.selector.asked(now, stream, offer.frame, slo);
         }
     }
 
@@ -110,7 +110,7 @@ impl<P, L: Clone> Gateway<P, L> {
         if let Some(adapting) = &mut self.adapting
             && matches!(refusal, Refusal::Overload(_) | Refusal::Full { .. })
         {
-            adapting.cameras.refused(offer.camera);
+            adapting.selector.refused(offer.stream);
         }
     }
 
@@ -126,9 +126,9 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// The client of a stream says this of its link.
-    pub(super) fn link(&mut self, now: Timestamp, camera: CameraKey, link: LinkReport) {
+    pub(super) fn link(&mut self, now: Timestamp, stream: StreamKey, link: LinkReport) {
         if let Some(adapting) = &mut self.adapting {
-            adapting.cameras.heard(now, camera, link);
+            adapting.selector.heard(now, stream, link);
         }
     }
 
@@ -137,7 +137,7 @@ impl<P, L: Clone> Gateway<P, L> {
         match &mut self.adapting {
             None => self.served.clone(),
             Some(adapting) => {
-                let variant = adapting.cameras.choose(offer.camera, offer.frame);
+                let variant = adapting.selector.choose(offer.stream, offer.frame);
                 adapting.variants[variant.idx()].clone()
             }
         }
@@ -146,7 +146,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Where the next request of a stream is served.
     pub(super) fn seating_of(&self, offer: &Offer) -> Seating {
         let adapting = self.adapting.as_ref();
-        adapting.map_or(Seating::Anywhere, |a| a.cameras.seating(offer.camera))
+        adapting.map_or(Seating::Anywhere, |a| a.selector.seating(offer.stream))
     }
 
     /// The place of a request at a module, if its stream has one there.
@@ -157,7 +157,7 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// When variants are chosen anew.
     pub(super) fn adapts_at(&self) -> Option<Timestamp> {
-        self.adapting.as_ref()?.cameras.decides_at()
+        self.adapting.as_ref()?.selector.decides_at()
     }
 
     /// Chooses variants anew where it is time to.
@@ -167,9 +167,9 @@ impl<P, L: Clone> Gateway<P, L> {
         }
         let outlook = self.outlook();
         if let (Some(adapting), Some(outlook)) = (&mut self.adapting, outlook) {
-            adapting.cameras.decide(now, &outlook);
-            let news = adapting.cameras.news().into_iter();
-            out.extend(news.map(|(camera, asked)| Command::Ask { camera, asked }));
+            adapting.selector.decide(now, &outlook);
+            let news = adapting.selector.news().into_iter();
+            out.extend(news.map(|(stream, asked)| Command::Ask { stream, asked }));
         }
         self.tell_gate(now);
     }
@@ -177,10 +177,10 @@ impl<P, L: Clone> Gateway<P, L> {
     /// What requests take at the adapted module has changed: the gate need not wait until its workers show it.
     pub(super) fn tell_gate(&mut self, now: Timestamp) {
         if let Some(adapting) = &self.adapting {
-            let (module, mix) = (adapting.module, adapting.cameras.mix());
+            let (module, mix) = (adapting.module, adapting.selector.mix());
             // Published policies trust the profile: the capacity that their planners report is that of the variant that serves by default.
             let change = match self.pipeline.policy.recipe().learns_pace {
-                true => mix / adapting.cameras.past_mix(),
+                true => mix / adapting.selector.past_mix(),
                 false => mix,
             };
             self.ledger.set_change(now, module, change);
@@ -194,7 +194,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let batch = stage.plan().shape.size.max(1);
         let pace = stage.state().map_or(1.0, |s| s.pace_by_variant);
         // Jellyfish trusts the profile.
-        let pace = match adapting.cameras.binds() {
+        let pace = match adapting.selector.binds() {
             true => 1.0,
             false => pace.clamp(PACE_RANGE.0, PACE_RANGE.1),
         };

@@ -8,8 +8,8 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
 use super::joins::Joins;
-use crate::cameras::Seat;
 use crate::families::Members;
+use crate::variant_selector::Seat;
 
 /// An open request.
 pub(super) struct Content<P, L> {

@@ -98,7 +98,7 @@ impl Home {
                     let end = (ended.request.id.0, ended.outcome.label());
                     self.ended.push(end);
                 }
-                Command::Ask { camera, .. } => panic!("nothing adapts here: {camera:?}"),
+                Command::Ask { stream, .. } => panic!("nothing adapts here: {stream:?}"),
             }
         }
     }
@@ -164,7 +164,7 @@ impl Home {
             client: ClientId::default(),
             party,
             members: None,
-            camera: Default::default(),
+            stream: Default::default(),
             frame: Default::default(),
         };
         let admitted = self
@@ -496,7 +496,7 @@ fn an_answer_that_the_source_never_gives_is_a_drop() {
         client: ClientId::default(),
         party: Party::ONLY,
         members: None,
-        camera: Default::default(),
+        stream: Default::default(),
         frame: Default::default(),
     };
     let admitted = home

@@ -5,8 +5,8 @@ use spillgate_pipeline::message::ModuleState;
 
 use super::Gateway;
 use super::adapting::Adapting;
-use crate::cameras::CameraView;
 use crate::stage::{ModuleView, Stage};
+use crate::variant_selector::StreamView;
 
 /// A pipeline as one of its gateways sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct AdaptationView {
     /// The part of its devices' time that may be planned.
     pub part: f64,
     /// The streams.
-    pub streams: Vec<CameraView>,
+    pub streams: Vec<StreamView>,
 }
 
 /// What comes of the requests of the next seconds if as many are offered as lately.

@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_controller_policy::cameras::{Asked, CameraKey};
 use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
+use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
@@ -42,7 +42,7 @@ impl StreamLink {
     }
 
     /// The stream listens to what that host asks.
-    pub(super) fn listen(&self, host: &Arc<PipelineHost>, camera: CameraKey) -> Listening {
+    pub(super) fn listen(&self, host: &Arc<PipelineHost>, stream: StreamKey) -> Listening {
         let told = self.told.clone();
         let served = host.pipeline().adapt.map(|adapt| adapt.module);
         let pipeline = host.pipeline().clone();
@@ -54,7 +54,7 @@ impl StreamLink {
                 reason: module.map_or(String::new(), |module| reason(module, asked)),
             });
         });
-        host.listen(camera, on_ask)
+        host.listen(stream, on_ask)
     }
 
     /// A report came; returns what the gateway hears of it. Those that come too often are left out.

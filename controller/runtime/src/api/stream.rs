@@ -180,7 +180,7 @@ pub(super) async fn serve(
     let told = open.adapts.then(Arc::<Told>::default);
     let link = told.clone().map(|told| {
         let link = StreamLink::new(told);
-        let listening = link.listen(&host, shared.camera());
+        let listening = link.listen(&host, shared.stream_key());
         (link, listening)
     });
     let open_frames = Arc::new(OpenFrames::new());
@@ -356,7 +356,7 @@ impl Reader {
             let name = &self.host.pipeline().name;
             self.host = self.api.host(&self.call, name)?;
             if let Some((link, listening)) = &mut self.link {
-                *listening = link.listen(&self.host, self.shared.camera());
+                *listening = link.listen(&self.host, self.shared.stream_key());
             }
         }
         Ok(())

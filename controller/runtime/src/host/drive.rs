@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use spillgate_backend::job::Job;
-use spillgate_controller_policy::cameras::{Asked, CameraKey};
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
+use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
@@ -30,7 +30,7 @@ pub(super) enum Effect {
     /// The outbox to other processes is to be sent.
     SendElsewhere,
     /// A client is told what its frames should be like.
-    Ask(CameraKey, Asked),
+    Ask(StreamKey, Asked),
     /// A request has ended.
     End(Box<Ended<Kept>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
@@ -228,7 +228,7 @@ impl PipelineHost {
                 Command::Send(envelope) => {
                     self.carry(control, now, envelope.into(), effects);
                 }
-                Command::Ask { camera, asked } => effects.push(Effect::Ask(camera, asked)),
+                Command::Ask { stream, asked } => effects.push(Effect::Ask(stream, asked)),
                 Command::End(ended) => {
                     let id = ended.request.id;
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
@@ -324,7 +324,7 @@ impl PipelineHost {
             match effect {
                 Effect::Send(device) => self.outboxes().devices[device.idx()].send(),
                 Effect::SendElsewhere => self.outboxes().elsewhere.send(),
-                Effect::Ask(camera, asked) => self.asks.tell(camera, asked),
+                Effect::Ask(stream, asked) => self.asks.tell(stream, asked),
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Breach(violation) => {
                     tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
-use spillgate_controller_policy::shares::{Party, StreamKey};
+use spillgate_controller_policy::shares::{ClientStream, Party};
 use spillgate_pipeline::camera::{CameraFrame, CameraPolicy, CameraReport, ClockAnswer};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::GatewayId;
@@ -62,7 +62,7 @@ impl Camera {
     pub(super) fn party(&self) -> Party {
         Party {
             client: ClientKey::of(&self.of.name),
-            stream: StreamKey(0),
+            stream: ClientStream(0),
             ..Party::ONLY
         }
     }

@@ -7,11 +7,11 @@ use spillgate_pipeline::id::{VariantId, WorkerId};
 
 /// A stream, or a connection with unary calls, of one gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CameraKey(pub u64);
+pub struct StreamKey(pub u64);
 
-impl CameraKey {
+impl StreamKey {
     /// Streams without a place of their own.
-    pub(super) const OTHERS: CameraKey = CameraKey(u64::MAX);
+    pub(super) const OTHERS: StreamKey = StreamKey(u64::MAX);
 }
 
 /// A frame, as far as it decides about variants.

@@ -6,13 +6,13 @@ use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::time::format_duration;
 
 use super::pooled::{Choice, Demand, PooledVariant};
-use super::{Asked, CameraKey};
+use super::{Asked, StreamKey};
 
 /// A stream as its gateway sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CameraView {
+pub struct StreamView {
     /// The stream.
-    pub key: CameraKey,
+    pub key: StreamKey,
     /// Requests a second that it asks for.
     pub rate: f64,
     /// The variant that serves it.
