@@ -10,7 +10,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use affinity::Holders;
 use shadow::{Shadow, Sort};
-pub use view::{Standing, WorkerView};
+pub use view::{WorkerHealth, WorkerView};
 
 mod affinity;
 mod shadow;
@@ -205,7 +205,7 @@ impl Dispatcher {
     pub fn views(&self) -> Vec<WorkerView> {
         let view = |shadow: &Shadow| WorkerView {
             worker: shadow.worker,
-            standing: shadow.standing(),
+            health: shadow.health(),
             has: shadow.outstanding + shadow.background,
         };
         self.workers.iter().map(view).collect()

@@ -33,13 +33,13 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::client_link::LinkReport;
-pub use crate::dispatcher::{Standing, WorkerView};
+pub use crate::dispatcher::{WorkerHealth, WorkerView};
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
 use crate::refusal::Refusal;
 pub use crate::stage::ModuleView;
 use crate::stage::{Effect, Stage, StageConfig};
-use crate::variant_selector::{Asked, Seating, StreamKey};
+use crate::variant_selector::{Asked, StreamKey, StreamWorker};
 use adapting::Adapting;
 use applications::Applications;
 use content::Content;
@@ -232,13 +232,13 @@ impl<P, L: Clone> Gateway<P, L> {
         let n_modules = self.pipeline.modules.len();
         self.stream_asked(now, offer);
         let variants = self.variants_of(offer);
-        let seating = self.seating_of(offer);
+        let worker = self.worker_of_stream(offer);
         let admitted = self.ledger.admit(now, id, offer, |request| {
             let (payload, load) = content();
-            let (seat, rank) = match seating {
-                Seating::Anywhere => (None, request.rank),
-                Seating::At(seat) => (Some(seat), request.rank),
-                Seating::Standing => (None, 0),
+            let (binding, rank) = match worker {
+                StreamWorker::Any => (None, request.rank),
+                StreamWorker::Bound(binding) => (Some(binding), request.rank),
+                StreamWorker::Leftover => (None, 0),
             };
             Content {
                 request: Request { rank, ..*request },
@@ -248,7 +248,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 joins: Joins::new(n_modules),
                 members: offer.members.clone(),
                 variants,
-                seat,
+                binding,
             }
         });
         self.demands.offered(now, self.ledger.offered());

@@ -24,7 +24,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::{Dispatcher, WorkerView};
 use crate::plan::Planned;
-use crate::variant_selector::Seat;
+use crate::variant_selector::StreamBinding;
 use pool::{Given, Pool, Refused};
 
 /// What the gateway does for a stage.
@@ -151,7 +151,7 @@ impl Stage {
         &mut self,
         now: Timestamp,
         request: Request,
-        bound: Option<Seat>,
+        bound: Option<StreamBinding>,
     ) -> Option<Effect> {
         let refused = match self.refuses(now, &request) {
             Some(refused) => refused,
@@ -177,7 +177,7 @@ impl Stage {
         &mut self,
         now: Timestamp,
         request: Request,
-        bound: Option<Seat>,
+        bound: Option<StreamBinding>,
     ) -> Result<Option<Effect>, DropReason> {
         let Stage {
             dispatcher, pool, ..
@@ -192,11 +192,11 @@ impl Stage {
             return has_room.then_some(None).ok_or(DropReason::QueueFull);
         }
         let mut request = request;
-        let worker = match bound.filter(|seat| dispatcher.is_up(seat.worker)) {
-            Some(seat) => {
-                request.batch_most = u16::try_from(seat.batch).unwrap_or(u16::MAX);
-                let is_known = dispatcher.give(seat.worker, &request);
-                is_known.then_some(seat.worker)
+        let worker = match bound.filter(|binding| dispatcher.is_up(binding.worker)) {
+            Some(binding) => {
+                request.batch_most = u16::try_from(binding.batch).unwrap_or(u16::MAX);
+                let is_known = dispatcher.give(binding.worker, &request);
+                is_known.then_some(binding.worker)
             }
             None => dispatcher.send(now, &request),
         };

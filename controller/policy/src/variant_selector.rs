@@ -41,7 +41,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::client_link::LinkReport;
 use crate::shares::water;
 use bound::Bound;
-pub use outlook::{Asked, FrameSize, Outlook, Seat, Seating, StreamKey};
+pub use outlook::{Asked, FrameSize, Outlook, StreamBinding, StreamKey, StreamWorker};
 use past::{Bursts, Mixes};
 use planned::{PART_MAX, PlannedPart};
 use pooled::{Answer, Choice, Demand, Pool, PooledVariant};
@@ -91,7 +91,7 @@ struct Stream {
     seen_at: Timestamp,
     choice: Choice,
     /// Where streams are bound to workers; `None`: none has a place for it, or nothing was decided yet.
-    seat: Option<Seat>,
+    binding: Option<StreamBinding>,
     obstacle: Option<Obstacle>,
     /// Grows by the part of the better variant with each request.
     owed: f64,
@@ -226,7 +226,7 @@ impl VariantSelector {
                 told: None,
                 seen_at: now,
                 choice: self.newcomer(),
-                seat: None,
+                binding: None,
                 obstacle: None,
                 owed: 0.0,
             };
@@ -303,22 +303,23 @@ impl VariantSelector {
     pub fn choose(&mut self, key: StreamKey, frame: FrameSize) -> VariantId {
         let largest = self.holds(frame.side);
         let chosen = self.chosen(key);
-        match self.seating(key) {
-            Seating::At(_) => chosen,
-            Seating::Anywhere | Seating::Standing => chosen.min(VariantId(largest as u16)),
+        match self.worker_of(key) {
+            StreamWorker::Bound(_) => chosen,
+            StreamWorker::Any | StreamWorker::Leftover => chosen.min(VariantId(largest as u16)),
         }
     }
 
-    /// Where the next request of a stream is served.
-    pub fn seating(&self, key: StreamKey) -> Seating {
+    /// Which worker serves the next request of a stream.
+    pub fn worker_of(&self, key: StreamKey) -> StreamWorker {
         let stream = self.streams.get(&key);
         let stream = stream.or_else(|| self.streams.get(&StreamKey::OTHERS));
         match stream {
             Some(Stream {
-                seat: Some(seat), ..
-            }) => Seating::At(*seat),
-            Some(stream) if self.binds() && !stream.choice.fits => Seating::Standing,
-            _ => Seating::Anywhere,
+                binding: Some(binding),
+                ..
+            }) => StreamWorker::Bound(*binding),
+            Some(stream) if self.binds() && !stream.choice.fits => StreamWorker::Leftover,
+            _ => StreamWorker::Any,
         }
     }
 
@@ -397,14 +398,14 @@ impl VariantSelector {
             self.mixes
                 .push(all / (rate * time(VariantId(served as u16))));
         }
-        for (i, (choice, seat)) in choices.into_iter().enumerate() {
+        for (i, (choice, binding)) in choices.into_iter().enumerate() {
             let stream = &self.streams[i];
             let largest = self.holds(stream.frame.source.max(stream.frame.side));
             let unlinked = stream.slo.saturating_sub(outlook.rest);
             let obstacle = view::obstacle(&variants, &demands[i], &choice, largest, unlinked);
             let stream = &mut self.streams[i];
             stream.choice = choice;
-            stream.seat = seat;
+            stream.binding = binding;
             stream.obstacle = obstacle;
         }
     }
@@ -416,11 +417,12 @@ impl VariantSelector {
         variants: &[PooledVariant],
         demands: &[Demand],
         capacity: f64,
-    ) -> Vec<(Choice, Option<Seat>)> {
+    ) -> Vec<(Choice, Option<StreamBinding>)> {
         if let Some(bound) = &mut self.bound {
-            let seats: Vec<Option<Seat>> = self.streams.values().map(|c| c.seat).collect();
+            let bindings: Vec<Option<StreamBinding>> =
+                self.streams.values().map(|c| c.binding).collect();
             let accuracies = self.variants.iter().map(|(accuracy, _)| *accuracy);
-            return bound.solve(accuracies, outlook, demands, &seats);
+            return bound.solve(accuracies, outlook, demands, &bindings);
         }
         let choices = if self.name == AdaptName::Greedy {
             pooled::each_alone(variants, demands)

@@ -8,14 +8,14 @@ pub struct WorkerView {
     /// The worker.
     pub worker: WorkerId,
     /// Whether it gets requests.
-    pub standing: Standing,
+    pub health: WorkerHealth,
     /// Requests of this gateway that it has.
     pub has: usize,
 }
 
 /// Whether a worker gets requests, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WorkerHealth {
     /// It gets requests.
     Serves,
     /// Its controller set it aside because it is slow, or does not need it now.

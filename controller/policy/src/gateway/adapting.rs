@@ -13,7 +13,7 @@ use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;
-use crate::variant_selector::{Outlook, Seat, Seating, StreamKey, VariantSelector};
+use crate::variant_selector::{Outlook, StreamBinding, StreamKey, StreamWorker, VariantSelector};
 
 /// The newest request's weight in the time before the module.
 const BEFORE_WEIGHT: f64 = 1.0 / 32.0;
@@ -143,16 +143,16 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// Where the next request of a stream is served.
-    pub(super) fn seating_of(&self, offer: &Offer) -> Seating {
+    /// Which worker serves the next request of a stream.
+    pub(super) fn worker_of_stream(&self, offer: &Offer) -> StreamWorker {
         let adapting = self.adapting.as_ref();
-        adapting.map_or(Seating::Anywhere, |a| a.selector.seating(offer.stream))
+        adapting.map_or(StreamWorker::Any, |a| a.selector.worker_of(offer.stream))
     }
 
     /// The place of a request at a module, if its stream has one there.
-    pub(super) fn bound_at(&self, module: ModuleId, id: RequestId) -> Option<Seat> {
+    pub(super) fn bound_at(&self, module: ModuleId, id: RequestId) -> Option<StreamBinding> {
         self.adapting.as_ref().filter(|a| a.module == module)?;
-        self.ledger.get(id)?.seat
+        self.ledger.get(id)?.binding
     }
 
     /// When variants are chosen anew.

@@ -65,7 +65,7 @@ pub(crate) struct Given {
 }
 
 /// An ask that can still be served.
-struct Standing {
+struct OpenAsk {
     ask: Ask,
     /// Requests that it still gets from here.
     left: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Pool {
     queue: Queue<()>,
     /// The waiting requests by rank.
     by_rank: [u32; RANKS],
-    asks: Vec<Standing>,
+    asks: Vec<OpenAsk>,
     /// Requests that wait at the other gateways, as workers say.
     elsewhere: f64,
     turn: usize,
@@ -210,13 +210,13 @@ impl Pool {
             true => part.min(self.share_of_worker(view)),
             false => part,
         };
-        let mut standing = Standing {
+        let mut open = OpenAsk {
             ask: *ask,
             left: most.clamp(usize::from(ask.most > 0), ask.most as usize),
         };
         let Some(until) = ask.until else {
-            if standing.left > 0 {
-                self.asks.push(standing);
+            if open.left > 0 {
+                self.asks.push(open);
             }
             return None;
         };
@@ -225,10 +225,10 @@ impl Pool {
         let starts_at = ask.starts_at.clamp(now, latest);
         self.drop_hopeless(now, starts_at, view, refused);
         let order = self.order(starts_at, view);
-        let requests = self.take(order, standing.left);
-        standing.left -= requests.len();
-        if standing.left > 0 && until > now {
-            self.asks.push(standing);
+        let requests = self.take(order, open.left);
+        open.left -= requests.len();
+        if open.left > 0 && until > now {
+            self.asks.push(open);
         }
         Some(Given {
             worker: ask.worker,
@@ -270,9 +270,9 @@ impl Pool {
                 room(worker) > has.map_or(0, |g| g.requests.len())
             })
         {
-            let standing = &mut self.asks[idx];
-            standing.left -= 1;
-            let (worker, serial) = (standing.ask.worker, standing.ask.serial);
+            let open = &mut self.asks[idx];
+            open.left -= 1;
+            let (worker, serial) = (open.ask.worker, open.ask.serial);
             let next = self.take(order, 1);
             match given.iter_mut().find(|g| g.worker == worker) {
                 Some(given) => given.requests.extend(next),
@@ -299,9 +299,9 @@ impl Pool {
     fn next_ask(&mut self, has_room: &impl Fn(WorkerId) -> bool) -> Option<usize> {
         let n = self.asks.len();
         let turn = self.turn;
-        let open = (0..n).map(|i| (turn + i) % n);
-        let open = open.filter(|&i| self.asks[i].left > 0 && has_room(self.asks[i].ask.worker));
-        let next = open.min_by_key(|&i| {
+        let all = (0..n).map(|i| (turn + i) % n);
+        let with_room = all.filter(|&i| self.asks[i].left > 0 && has_room(self.asks[i].ask.worker));
+        let next = with_room.min_by_key(|&i| {
             let ask = &self.asks[i].ask;
             ask.until.map(|_| ask.starts_at)
         })?;
@@ -318,7 +318,7 @@ impl Pool {
         rank: u8,
         is_up: impl Fn(WorkerId) -> bool,
     ) -> Timestamp {
-        let is_idle = |s: &Standing| s.ask.until.is_none() && is_up(s.ask.worker);
+        let is_idle = |s: &OpenAsk| s.ask.until.is_none() && is_up(s.ask.worker);
         if self.asks.iter().any(is_idle) {
             return now;
         }

@@ -185,11 +185,11 @@ fn streams_without_a_place_are_served_from_what_is_left() {
         .iter()
         .filter(|s| s.at >= Timestamp::ZERO + MS * 5_500)
         .collect();
-    let (seated, standing): (Vec<&Sent>, Vec<&Sent>) =
+    let (bound, leftover): (Vec<&Sent>, Vec<&Sent>) =
         last.into_iter().partition(|s| s.request.batch_most > 0);
-    assert!(!seated.is_empty() && !standing.is_empty());
+    assert!(!bound.is_empty() && !leftover.is_empty());
     assert!(
-        standing
+        leftover
             .iter()
             .all(|s| s.request.rank == 0 && s.request.variant == VariantId(0))
     );
