@@ -121,7 +121,7 @@ pub fn batch() -> BatchRecord {
         ran_together: 4,
         started_at: at(1061),
         expected_end: at(1121),
-        told_end: at(1119),
+        reported_end: at(1119),
         ended_at: at(1125),
         incarnation: LIFE,
         is_traced: true,

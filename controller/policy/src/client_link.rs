@@ -74,22 +74,22 @@ impl ClientLink {
         Some(link)
     }
 
-    /// When a frame of so many bytes was sent, as far as `said` is believed; `None` where it does not say it, or the link is not known. It came
+    /// When a frame of so many bytes was sent, as far as `claimed` is believed; `None` where it does not say it, or the link is not known. It came
     /// now, and its bytes took so long from the first to the last.
     pub fn sent_at(
         &self,
         (now, took): (Timestamp, Duration),
-        said: Option<Timestamp>,
+        claimed: Option<Timestamp>,
         bytes: usize,
         slo: Duration,
     ) -> Option<Timestamp> {
-        let (said, reported) = said.zip(self.reported)?;
+        let (claimed, reported) = claimed.zip(self.reported)?;
         let explained = reported.carries_in(bytes as f64 * 8.0);
         let transit = explained.max(took + reported.round_trip).min(slo);
         let transit = transit.as_nanos() as u64;
         let earliest = now.as_ns().saturating_sub(transit);
         Some(Timestamp::from_ns(
-            said.as_ns().clamp(earliest, now.as_ns()),
+            claimed.as_ns().clamp(earliest, now.as_ns()),
         ))
     }
 }
@@ -118,10 +118,10 @@ mod tests {
         link
     }
 
-    /// When a frame of 25,000 bytes, which took `took` to come, was sent that comes at 1000 ms and says `said`.
-    fn believed(link: &ClientLink, took_ms: u64, said: Timestamp) -> Option<Timestamp> {
+    /// When a frame of 25,000 bytes, which took `took` to come, was sent that comes at 1000 ms and says `claimed`.
+    fn believed(link: &ClientLink, took_ms: u64, claimed: Timestamp) -> Option<Timestamp> {
         let took = Duration::from_millis(took_ms);
-        link.sent_at((ms(1000), took), Some(said), 25_000, SLO)
+        link.sent_at((ms(1000), took), Some(claimed), 25_000, SLO)
     }
 
     #[test]

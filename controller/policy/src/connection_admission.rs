@@ -452,7 +452,7 @@ mod tests {
             age: Some(Duration::from_secs(1000)),
             ..LIMITS
         };
-        let told = |seed| {
+        let steps_of = |seed| {
             let mut admission = ConnectionAdmission::new(limits, seed);
             for _ in 0..64 {
                 come(&mut admission, 1);
@@ -463,8 +463,8 @@ mod tests {
             });
             steps.collect::<Vec<_>>()
         };
-        let steps = told(7);
-        assert_eq!(steps, told(7), "the seed decides");
+        let steps = steps_of(7);
+        assert_eq!(steps, steps_of(7), "the seed decides");
         let of = |what| steps.iter().filter(move |(_, _, w)| *w == what);
         assert_eq!(
             (of(Aged::Retires).count(), of(Aged::StreamsEnd).count()),

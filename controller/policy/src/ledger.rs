@@ -414,10 +414,10 @@ impl<T> Ledger<T> {
         let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };
-        let Some(told) = returning.workers.iter().position(|w| *w == worker) else {
+        let Some(at) = returning.workers.iter().position(|w| *w == worker) else {
             return false;
         };
-        returning.workers.swap_remove(told);
+        returning.workers.swap_remove(at);
         if returning.workers.is_empty() {
             let ticket = returning.ticket;
             self.returning.swap_remove(&id);

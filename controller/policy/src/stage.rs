@@ -107,7 +107,7 @@ pub(crate) struct Stage {
     /// Workers serve higher ranks first under overload.
     ranks: bool,
     /// The guidance as the controller gave it with the plan, and when.
-    told: (Guidance, Timestamp),
+    last_guidance: (Guidance, Timestamp),
     /// Admission by chance.
     rng: ChaCha8Rng,
 }
@@ -141,7 +141,7 @@ impl Stage {
             },
             state: None,
             ranks: pipeline.policy.recipe().ranks,
-            told: (Guidance::NONE, born),
+            last_guidance: (Guidance::NONE, born),
             rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
         }
     }

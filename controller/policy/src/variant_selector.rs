@@ -87,7 +87,8 @@ struct Stream {
     density: BitDensity,
     /// What its client said last; `None` for a client that takes no part.
     link: Option<LinkReport>,
-    told: Option<Asked>,
+    /// What its client was asked last.
+    last_asked: Option<Asked>,
     seen_at: Timestamp,
     choice: Choice,
     /// Where streams are bound to workers; `None`: none has a place for it, or nothing was decided yet.
@@ -192,7 +193,7 @@ impl VariantSelector {
             rate: stream.rate.unwrap_or_default(),
             variant: stream.choice.variant,
             better: stream.choice.better,
-            asked: stream.told,
+            asked: stream.last_asked,
             obstacle: stream.obstacle,
         };
         self.streams.iter().map(view).collect()
@@ -223,7 +224,7 @@ impl VariantSelector {
                 frame,
                 density,
                 link: None,
-                told: None,
+                last_asked: None,
                 seen_at: now,
                 choice: self.newcomer(),
                 binding: None,
@@ -275,8 +276,8 @@ impl VariantSelector {
                 side: input.map_or(0, |input| input.max(least)),
                 variant,
             };
-            let is_new = stream.told != Some(asked);
-            stream.told = Some(asked);
+            let is_new = stream.last_asked != Some(asked);
+            stream.last_asked = Some(asked);
             is_new.then_some((*key, asked))
         });
         news.collect()

@@ -104,7 +104,7 @@ pub struct BatchRecord {
     /// When it was expected to end when it began.
     pub expected_end: Timestamp,
     /// When it was expected to end as it was bound, which others were told.
-    pub told_end: Timestamp,
+    pub reported_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The life in which it has its id: see [`ModuleTimes::incarnation`].

@@ -91,7 +91,7 @@ pub struct Broker<T> {
     /// Requests that wait for weights.
     cold: Cold<T>,
     /// What the controller said last, and when.
-    told: (Guidance, Timestamp),
+    last_guidance: (Guidance, Timestamp),
     /// What was learnt faded last.
     faded_at: Timestamp,
 }
@@ -112,7 +112,7 @@ impl<T> Broker<T> {
             background: Background::default(),
             cold: Cold::default(),
             core: Core::new(worker, config),
-            told: (Guidance::NONE, Timestamp::ZERO),
+            last_guidance: (Guidance::NONE, Timestamp::ZERO),
             faded_at: Timestamp::ZERO,
         }
     }
@@ -244,14 +244,14 @@ impl<T> Broker<T> {
 
     /// Takes in new guidance.
     pub fn guide(&mut self, now: Timestamp, guidance: Guidance) {
-        self.told = (guidance, now);
+        self.last_guidance = (guidance, now);
         self.follow(now, guidance);
     }
 
     /// Time passed: guidance ages while none comes, and what was learnt while nothing confirms it.
     pub fn age(&mut self, now: Timestamp) {
-        let (told, at) = self.told;
-        let aged = told.aged(now.since(at));
+        let (last, at) = self.last_guidance;
+        let aged = last.aged(now.since(at));
         if aged != self.core.guidance {
             self.follow(now, aged);
         }

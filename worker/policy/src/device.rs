@@ -472,16 +472,16 @@ impl<T> Device<T> {
                 .unwrap_or_default(),
             execution,
             lengths,
-            told_end: starts_at + execution,
+            reported_end: starts_at + execution,
             expected_end: starts_at + execution,
         };
         // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
-        let told = if broker.pulls() {
+        let listeners = if broker.pulls() {
             &[]
         } else {
             self.homes.as_slice()
         };
-        for &home in told {
+        for &home in listeners {
             let counted = members.iter().filter(|m| !m.request.background);
             let own = counted.filter(|m| m.request.id.home() == home);
             out.push(DeviceCommand::Tell {

@@ -67,21 +67,21 @@ impl<P, L: Clone> Gateway<P, L> {
             cause,
             payload: open.payload,
         })));
-        let mut told = Vec::new();
+        let mut cancelled_at = Vec::new();
         for module in 0..self.stages.len() {
             let removed = self.stages[module].remove(id);
             if removed.waited && outcome.is_clients_doing() {
                 self.demands.unasked(now, ModuleId(module as u16));
             }
-            told.extend(removed.strayed_to);
+            cancelled_at.extend(removed.strayed_to);
             if let Some(worker) = removed.sent_to
                 && self.cancel(worker, id, out)
             {
-                told.push(worker);
+                cancelled_at.push(worker);
             }
         }
         if outcome.is_clients_doing() {
-            self.ledger.gives_back(now, &ended, told);
+            self.ledger.gives_back(now, &ended, cancelled_at);
             self.demands.offered(now, self.ledger.offered());
         } else {
             self.ledger.dropped(&ended);

@@ -26,7 +26,8 @@ struct Home {
     /// By worker that asked.
     given: Vec<(u32, Vec<u64>)>,
     cancelled: Vec<(u16, u64)>,
-    told: Vec<String>,
+    /// All other messages.
+    others: Vec<String>,
     demands: Vec<(u16, u64)>,
     /// By module: requests dropped, requests that asked for nothing after all.
     unasked: Vec<(u16, u64)>,
@@ -75,7 +76,7 @@ fn home_of(pipeline: Pipeline, workers: u32) -> Home {
         sent: Vec::new(),
         given: Vec::new(),
         cancelled: Vec::new(),
-        told: Vec::new(),
+        others: Vec::new(),
         demands: Vec::new(),
         unasked: Vec::new(),
         ended: Vec::new(),
@@ -120,7 +121,7 @@ impl Home {
                 self.demands.push((module.0, demand.reached));
                 self.unasked.push((module.0, demand.unasked));
             }
-            (_, message) => self.told.push(format!("{message:?}")),
+            (_, message) => self.others.push(format!("{message:?}")),
         }
     }
 
@@ -299,7 +300,7 @@ fn a_newer_frame_takes_the_place_of_one_that_waits() {
     home.submit(7);
     home.on(Event::Supersede(RequestId(7)));
     assert_eq!(
-        home.told,
+        home.others,
         ["Device(Withdraw(WorkerId(1), RequestId(7), Superseded))"]
     );
     assert!(home.ended.is_empty(), "its worker says whether it waited");

@@ -12,7 +12,7 @@ impl Stage {
     /// The controller's plan.
     pub(crate) fn follow(&mut self, now: Timestamp, plan: ModulePlan) {
         self.dispatcher.reshape(plan.shape, plan.part);
-        self.told = (plan.guidance, now);
+        self.last_guidance = (plan.guidance, now);
         self.plan = plan;
     }
 
@@ -24,9 +24,9 @@ impl Stage {
     /// Guidance ages while none comes. Returns how many workers take requests, if the controller has been silent for so long that
     /// this counts more than what it said.
     pub(crate) fn age(&mut self, now: Timestamp) -> Option<usize> {
-        let (told, at) = self.told;
+        let (last, at) = self.last_guidance;
         let silence = now.since(at);
-        self.plan.guidance = told.aged(silence);
+        self.plan.guidance = last.aged(silence);
         (silence >= AGES_AFTER).then(|| self.n_up())
     }
 
@@ -42,6 +42,6 @@ impl Stage {
 
     /// The guidance as the controller gave it.
     pub(crate) fn guidance(&self) -> Guidance {
-        self.told.0
+        self.last_guidance.0
     }
 }

@@ -202,7 +202,7 @@ fn asked_over(bandwidth: f64, least_side: u32) -> (VariantSelector, Vec<Asked>) 
         source: 400,
         bytes: 10_000,
     };
-    let mut told = Vec::new();
+    let mut asked = Vec::new();
     for period in 0..6 {
         for _ in 0..10 {
             selector.asked(at(500 * period), (StreamKey(1), ClientKey(1)), frame, SLO);
@@ -214,9 +214,9 @@ fn asked_over(bandwidth: f64, least_side: u32) -> (VariantSelector, Vec<Asked>) 
         };
         selector.heard(at(500 * period), StreamKey(1), link);
         selector.decide(at(500 * period + 500), &outlook());
-        told.extend(selector.news().into_iter().map(|(_, asked)| asked));
+        asked.extend(selector.news().into_iter().map(|(_, asked)| asked));
     }
-    (selector, told)
+    (selector, asked)
 }
 
 #[test]
@@ -234,16 +234,16 @@ fn a_client_is_told_a_size_that_its_link_bears_and_its_deadline_allows() {
 
 #[test]
 fn a_client_is_told_once_and_again_only_when_it_changes() {
-    let (mut selector, told) = asked_over(100e6, 0);
-    assert_eq!(told.len(), 1);
+    let (mut selector, asked) = asked_over(100e6, 0);
+    assert_eq!(asked.len(), 1);
     assert!(selector.news().is_empty());
 }
 
 #[test]
 fn another_module_bounds_how_small_frames_become() {
-    let (_, told) = asked_over(1.5e6, 300);
-    let asked = told.last().expect("it was told");
-    assert_eq!((asked.side, asked.variant), (300, VariantId(1)));
+    let (_, asked) = asked_over(1.5e6, 300);
+    let last = asked.last().expect("it was told");
+    assert_eq!((last.side, last.variant), (300, VariantId(1)));
 }
 
 #[test]

@@ -29,26 +29,26 @@ fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
 /// What the reader of a stream knows of its link.
 #[derive(Default)]
 pub(super) struct StreamLink {
-    told: Arc<Told>,
+    notices: Arc<Notices>,
     link: ClientLink,
 }
 
 impl StreamLink {
-    pub(super) fn new(told: Arc<Told>) -> Self {
+    pub(super) fn new(notices: Arc<Notices>) -> Self {
         StreamLink {
-            told,
+            notices,
             ..Default::default()
         }
     }
 
     /// The stream listens to what that host asks.
     pub(super) fn listen(&self, host: &Arc<PipelineHost>, stream: StreamKey) -> Listening {
-        let told = self.told.clone();
+        let notices = self.notices.clone();
         let served = host.pipeline().adapt.map(|adapt| adapt.module);
         let pipeline = host.pipeline().clone();
         let on_ask: OnAsk = Arc::new(move |asked: Asked| {
             let module = served.and_then(|module| pipeline.modules.get(module.idx()));
-            told.asked(pb::AskedSize {
+            notices.asked(pb::AskedSize {
                 side: asked.side,
                 variant: u32::from(asked.variant.0),
                 reason: module.map_or(String::new(), |module| reason(module, asked)),
@@ -62,7 +62,7 @@ impl StreamLink {
         if !self.link.takes_report(now) {
             return None;
         }
-        self.told.clock(report.clock_ns, now);
+        self.notices.clock(report.clock_ns, now);
         self.link.heard(reported(report)?)
     }
 
@@ -75,13 +75,13 @@ impl StreamLink {
         slo: Duration,
     ) -> Option<Timestamp> {
         let bytes = frame.data.len();
-        self.told.received(pb::FrameReceived {
+        self.notices.received(pb::FrameReceived {
             number: frame.number,
             bytes: bytes as u64,
             clock_ns: now.as_ns(),
         });
-        let said = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
-        self.link.sent_at((now, took), said, bytes, slo)
+        let claimed = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
+        self.link.sent_at((now, took), claimed, bytes, slo)
     }
 }
 
@@ -93,10 +93,10 @@ fn reason(module: &Module, asked: Asked) -> String {
 
 /// What a stream is told beside its results, until that is written.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Untold>);
+pub(super) struct Notices(Mutex<Unwritten>);
 
 #[derive(Default)]
-struct Untold {
+struct Unwritten {
     /// No more than the stream has places for answers: a frame's place is free again once its answer is read, and this is read before.
     received: VecDeque<pb::FrameReceived>,
     /// The newest: the client's clock, and when it came.
@@ -106,12 +106,12 @@ struct Untold {
     waker: Option<Waker>,
 }
 
-impl Told {
-    fn tell(&self, add: impl FnOnce(&mut Untold)) {
+impl Notices {
+    fn tell(&self, add: impl FnOnce(&mut Unwritten)) {
         let waker = {
-            let mut untold = self.0.lock();
-            add(&mut untold);
-            untold.waker.take()
+            let mut unwritten = self.0.lock();
+            add(&mut unwritten);
+            unwritten.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -119,15 +119,15 @@ impl Told {
     }
 
     fn received(&self, frame: pb::FrameReceived) {
-        self.tell(|untold| untold.received.push_back(frame));
+        self.tell(|unwritten| unwritten.received.push_back(frame));
     }
 
     fn clock(&self, client_ns: u64, came_at: Timestamp) {
-        self.tell(|untold| untold.clock = Some((client_ns, came_at)));
+        self.tell(|unwritten| unwritten.clock = Some((client_ns, came_at)));
     }
 
     fn asked(&self, asked: pb::AskedSize) {
-        self.tell(|untold| untold.asked = Some(asked));
+        self.tell(|unwritten| unwritten.asked = Some(asked));
     }
 
     /// The next message, to be written at once; `now` is read for each. Without one, the task is woken when there is one.
@@ -136,21 +136,21 @@ impl Told {
         cx: &Context<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Message> {
-        let mut untold = self.0.lock();
-        if let Some(frame) = untold.received.pop_front() {
+        let mut unwritten = self.0.lock();
+        if let Some(frame) = unwritten.received.pop_front() {
             return Some(Message::Received(frame));
         }
-        if let Some((client_ns, came_at)) = untold.clock.take() {
+        if let Some((client_ns, came_at)) = unwritten.clock.take() {
             return Some(Message::Clock(pb::ClockAnswer {
                 client_ns,
                 came_ns: came_at.as_ns(),
                 written_ns: now().as_ns(),
             }));
         }
-        if let Some(asked) = untold.asked.take() {
+        if let Some(asked) = unwritten.asked.take() {
             return Some(Message::Asked(asked));
         }
-        untold.waker = Some(cx.waker().clone());
+        unwritten.waker = Some(cx.waker().clone());
         None
     }
 }
@@ -270,15 +270,18 @@ mod tests {
         }
         link.report(ms(10), &report(0.0, 0.0));
         link.report(ms(90), &report(0.0, 0.0));
-        let mut said = Vec::new();
-        while let Some(message) = link.told.next(&cx, || ms(91)) {
-            said.push(match message {
+        let mut messages = Vec::new();
+        while let Some(message) = link.notices.next(&cx, || ms(91)) {
+            messages.push(match message {
                 Message::Received(frame) => (frame.number, frame.clock_ns, 0),
                 Message::Clock(clock) => (clock.client_ns, clock.came_ns, clock.written_ns),
                 other => panic!("{other:?}"),
             });
         }
         let at = |ms: u64| ms * 1_000_000;
-        assert_eq!(said, [(3, at(5), 0), (1, at(5), 0), (7, at(90), at(91))]);
+        assert_eq!(
+            messages,
+            [(3, at(5), 0), (1, at(5), 0), (7, at(90), at(91))]
+        );
     }
 }

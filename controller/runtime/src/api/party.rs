@@ -96,15 +96,15 @@ impl Shared {
         let Asker {
             token_name, peer, ..
         } = &self.asker;
-        let said = match clients.by {
+        let named = match clients.by {
             ClientsBy::Token => None,
             ClientsBy::Address | ClientsBy::Connection => Some(peer),
             ClientsBy::Application => Some(application),
             ClientsBy::Metadata => self.named.as_ref().map(|(_, name)| name),
         };
         Counted {
-            is_token: said.is_none() && token_name.is_some(),
-            name: said.or(token_name.as_ref()).unwrap_or(peer).clone(),
+            is_token: named.is_none() && token_name.is_some(),
+            name: named.or(token_name.as_ref()).unwrap_or(peer).clone(),
         }
     }
 

@@ -86,8 +86,8 @@ impl<T> Core<T> {
     pub(super) fn batch(&self) -> usize {
         let most = self.config.execution.served().len();
         let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
-        let said = self.bound_batch.or(guided);
-        said.unwrap_or(self.config.batch as usize)
+        let ordered = self.bound_batch.or(guided);
+        ordered.unwrap_or(self.config.batch as usize)
     }
 
     /// A request came.

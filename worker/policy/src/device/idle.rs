@@ -51,7 +51,7 @@ impl<T> Device<T> {
             model: kept.model,
             execution,
             lengths: Lengths::default(),
-            told_end: now + execution,
+            reported_end: now + execution,
             expected_end: now + execution,
         });
         out.push(DeviceCommand::Rerun(Rerun {

@@ -165,7 +165,7 @@ pub struct Fleet<T> {
     homes: Homes,
     closed: Option<DropReason>,
     /// Empty between events.
-    said: Vec<PlacementCommand>,
+    commands: Vec<PlacementCommand>,
 }
 
 impl<T: Clone> Fleet<T> {
@@ -211,7 +211,7 @@ impl<T: Clone> Fleet<T> {
             background_ends: BTreeSet::new(),
             homes,
             closed: None,
-            said: Vec::new(),
+            commands: Vec::new(),
         }
     }
 
@@ -485,9 +485,9 @@ impl<T: Clone> Fleet<T> {
 
     /// Tells the placement, and carries out what it says.
     fn tell(&mut self, now: Timestamp, event: PlacementEvent, out: &mut Vec<FleetCommand<T>>) {
-        let mut said = std::mem::take(&mut self.said);
-        self.placement.on_event(now, event, &mut said);
-        for command in said.drain(..) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.placement.on_event(now, event, &mut commands);
+        for command in commands.drain(..) {
             match command {
                 PlacementCommand::Do { device, action } => {
                     let action = self.send(now, device, action);
@@ -505,7 +505,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
         }
-        self.said = said;
+        self.commands = commands;
     }
 
     /// An action is on its way, with what its members carry.

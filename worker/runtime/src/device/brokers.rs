@@ -196,7 +196,7 @@ fn run_batch(shared: &Shared<Brokers>, batch: Batch<Arc<Job>>, inputs: &mut Vec<
         id,
         worker,
         started_at: bound_for,
-        expected_end: told_end,
+        expected_end: reported_end,
         members,
         sampled,
         ..
@@ -219,8 +219,8 @@ fn run_batch(shared: &Shared<Brokers>, batch: Batch<Arc<Job>>, inputs: &mut Vec<
         results,
         started_at,
         // The policy says how long it takes; when it starts is seen here.
-        expected_end: started_at + told_end.since(bound_for),
-        told_end,
+        expected_end: started_at + reported_end.since(bound_for),
+        reported_end,
         ended_at,
         forecasters,
     });

@@ -154,7 +154,7 @@ fn a_worker_on_trial_on_a_busy_device_gets_one_request() {
 /// The controller sets a worker aside, and then tries it.
 fn on_trial(home: &mut Home, worker: u32) {
     home.on(Event::Greeted(CONTROLLER, LIFE));
-    for said in [ToGateway::Retire, ToGateway::Try] {
-        home.on(Event::Message(CONTROLLER, LIFE, said(WorkerId(worker))));
+    for message in [ToGateway::Retire, ToGateway::Try] {
+        home.on(Event::Message(CONTROLLER, LIFE, message(WorkerId(worker))));
     }
 }

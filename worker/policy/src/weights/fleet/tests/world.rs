@@ -65,7 +65,7 @@ enum Due {
     Looks(usize),
     BatchEnds(usize, Duration),
     LoadEnds(usize, Duration),
-    Told(usize, Done),
+    Reported(usize, Done),
     Woken,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct World {
     scheduled: u64,
     is_closed: bool,
     /// The models of workers that are in memory here, as the gateway [`LISTENER`] was told.
-    told: BTreeSet<(WorkerId, MemberId)>,
+    announced: BTreeSet<(WorkerId, MemberId)>,
     /// By ask, in order.
     pub(super) answers: Vec<Vec<Answer>>,
     /// When each ended.
@@ -139,7 +139,7 @@ impl World {
             agenda: BTreeMap::new(),
             scheduled: 0,
             is_closed: false,
-            told: BTreeSet::new(),
+            announced: BTreeSet::new(),
             answers: vec![Vec::new(); asks.len()],
             ended: vec![Timestamp::ZERO; asks.len()],
             loads: vec![0; config.devices.len()],
@@ -234,7 +234,7 @@ impl World {
                 self.done(now, i, action.id, ended);
                 self.start(now, i);
             }
-            Due::Told(i, done) => {
+            Due::Reported(i, done) => {
                 let refused = matches!(done.ended, Ended::Refused(_));
                 let was = self.fleet.under_way.get(&done.id);
                 let members = was.map(|was| was.members.clone()).unwrap_or_default();
@@ -307,8 +307,8 @@ impl World {
     }
 
     fn done(&mut self, now: Timestamp, i: usize, id: ActionId, ended: Ended) {
-        let told = now + self.config.travel;
-        self.push(told, Due::Told(i, Done::new(id, ended)));
+        let heard_at = now + self.config.travel;
+        self.push(heard_at, Due::Reported(i, Done::new(id, ended)));
     }
 
     fn strays(&mut self, base: Duration) -> Duration {
@@ -411,7 +411,7 @@ impl World {
         for (of, model) in self.workers.iter().flat_map(models) {
             let weights = self.config.models[model.idx()].weights;
             let is_held = self.fleet.placement.is_held(weights);
-            assert_eq!(self.told.contains(&of), is_held, "{of:?} at {now}");
+            assert_eq!(self.announced.contains(&of), is_held, "{of:?} at {now}");
         }
         if let Some(at) = self.fleet.next_wakeup(now) {
             assert!(at > now, "a wake-up lies ahead");
@@ -456,8 +456,8 @@ impl World {
                     assert_eq!((of, home), (worker, LISTENER));
                     for (member, is_there) in models {
                         let is_new = match is_there {
-                            true => self.told.insert((of, member)),
-                            false => self.told.remove(&(of, member)),
+                            true => self.announced.insert((of, member)),
+                            false => self.announced.remove(&(of, member)),
                         };
                         assert!(is_new, "it is said once");
                     }

@@ -378,16 +378,16 @@ fn a_model_whose_device_was_slow_for_a_while_runs_again() {
     for size in &mut placement.executions[0] {
         (0..10).for_each(|_| size.observe(Timestamp::ZERO, ms(500)));
     }
-    let mut said = Vec::new();
+    let mut commands = Vec::new();
     let mut ask = |at_ms: u64| {
-        said.clear();
+        commands.clear();
         let arrived = PlacementEvent::Arrived {
             request: RequestId(at_ms),
             model: ModelId(0),
             deadline: at(at_ms + 50),
         };
-        placement.on_event(at(at_ms), arrived, &mut said);
-        said.clone()
+        placement.on_event(at(at_ms), arrived, &mut commands);
+        commands.clone()
     };
     // The first one is given up; the next one runs.
     let cancelled = PlacementCommand::Cancel {

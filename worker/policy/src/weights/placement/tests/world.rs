@@ -59,7 +59,7 @@ enum Event {
     BatchEnds(DeviceId, Duration),
     Reads(DeviceId),
     LoadEnds(DeviceId, Duration),
-    Told(PlacementEvent),
+    Reported(PlacementEvent),
     Woken,
 }
 
@@ -211,7 +211,7 @@ impl World {
                     action,
                     ended,
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 self.run_next(now, device);
             }
             Event::LoadEnds(device, took) => {
@@ -223,10 +223,10 @@ impl World {
                     action,
                     took: (!fails).then_some(took),
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 self.read_next(now, device);
             }
-            Event::Told(event) => self.told(now, event),
+            Event::Reported(event) => self.reported(now, event),
             Event::Woken => {
                 self.wakeups += 1;
                 self.tell(now, PlacementEvent::Wakeup);
@@ -262,7 +262,7 @@ impl World {
                     action: action.id,
                     ended: Ended::Refused,
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 continue;
             }
             let sizes = &self.config.sizes;
@@ -296,7 +296,7 @@ impl World {
                 action: action.id,
                 took: None,
             };
-            self.push(now + self.config.travel, Event::Told(event));
+            self.push(now + self.config.travel, Event::Reported(event));
             return self.read_next(now, device);
         }
         let Work::Load(weights) = action.work else {
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// An answer reaches the placement: the account comes first.
-    fn told(&mut self, now: Timestamp, event: PlacementEvent) {
+    fn reported(&mut self, now: Timestamp, event: PlacementEvent) {
         let mut back = Vec::new();
         match event {
             PlacementEvent::Inferred {
