@@ -363,8 +363,8 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// Requests that another worker has now and a suspected one may answer, counted once a module.
-    pub fn n_strayed(&self) -> usize {
-        self.stages.iter().map(Stage::n_strayed).sum()
+    pub fn n_duplicates(&self) -> usize {
+        self.stages.iter().map(Stage::n_duplicates).sum()
     }
 
     /// The workers whose answer for a request counts.

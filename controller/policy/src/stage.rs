@@ -55,7 +55,7 @@ pub(crate) struct Removed {
     /// The worker that has it, and is to forget it.
     pub(crate) sent_to: Option<WorkerId>,
     /// The suspected worker that has it, too, and was told to forget it before.
-    pub(crate) strayed_to: Option<WorkerId>,
+    pub(crate) duplicate_at: Option<WorkerId>,
 }
 
 /// A module as a gateway sees it, for people.
@@ -246,7 +246,7 @@ impl Stage {
     /// A worker answers for a request. A suspected one may answer first, although what it had went on to another one: nobody else is
     /// to serve the request then.
     pub(crate) fn answered(&mut self, worker: WorkerId, id: RequestId) -> Answer {
-        if self.dispatcher.stray_at(id) == Some(worker) {
+        if self.dispatcher.duplicate_at(id) == Some(worker) {
             return Answer::Counts(self.remove(id).sent_to);
         }
         match self.dropped(worker, id) {
@@ -260,7 +260,7 @@ impl Stage {
         let was_there = self.dispatcher.location(id) == Some(worker);
         if was_there {
             self.dispatcher.take_back(id);
-            self.dispatcher.forget_stray(id);
+            self.dispatcher.forget_duplicate(id);
         }
         was_there
     }
@@ -271,7 +271,7 @@ impl Stage {
         Removed {
             waited: pool.is_some_and(|pool| pool.remove(id)),
             sent_to: self.dispatcher.take_back(id),
-            strayed_to: self.dispatcher.forget_stray(id),
+            duplicate_at: self.dispatcher.forget_duplicate(id),
         }
     }
 
@@ -287,7 +287,10 @@ impl Stage {
 
     /// The worker that has the request now, and the suspected one that may answer first.
     pub(crate) fn workers_with(&self, id: RequestId) -> [Option<WorkerId>; 2] {
-        [self.dispatcher.location(id), self.dispatcher.stray_at(id)]
+        [
+            self.dispatcher.location(id),
+            self.dispatcher.duplicate_at(id),
+        ]
     }
 
     /// Requests that are at workers.
@@ -296,8 +299,8 @@ impl Stage {
     }
 
     /// Requests that another worker has now and a suspected one may answer.
-    pub(crate) fn n_strayed(&self) -> usize {
-        self.dispatcher.n_strayed()
+    pub(crate) fn n_duplicates(&self) -> usize {
+        self.dispatcher.n_duplicates()
     }
 
     /// What is known of the module, for people.

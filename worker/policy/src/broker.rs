@@ -198,10 +198,10 @@ impl<T> Broker<T> {
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches; zero
     /// where a scheduler forms the batches.
-    pub fn stray(&self, variant: VariantId, size: usize) -> Duration {
+    pub fn duration_deviation(&self, variant: VariantId, size: usize) -> Duration {
         match &self.formation {
             Formation::Scheduled(_) => Duration::ZERO,
-            _ => self.core.stray(variant, size),
+            _ => self.core.duration_deviation(variant, size),
         }
     }
 

@@ -245,10 +245,10 @@ impl<T> Device<T> {
     /// How much earlier than expected the running batch may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
-        let stray = broker.map_or(Duration::ZERO, |b| {
-            b.stray(running.model.variant, running.size())
+        let deviation = broker.map_or(Duration::ZERO, |b| {
+            b.duration_deviation(running.model.variant, running.size())
         });
-        (stray * EARLY).min(self.lead * EARLY_MAX)
+        (deviation * EARLY).min(self.lead * EARLY_MAX)
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound

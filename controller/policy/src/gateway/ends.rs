@@ -73,7 +73,7 @@ impl<P, L: Clone> Gateway<P, L> {
             if removed.waited && outcome.is_clients_doing() {
                 self.demands.unasked(now, ModuleId(module as u16));
             }
-            cancelled_at.extend(removed.strayed_to);
+            cancelled_at.extend(removed.duplicate_at);
             if let Some(worker) = removed.sent_to
                 && self.cancel(worker, id, out)
             {
@@ -108,7 +108,7 @@ impl<P, L: Clone> Gateway<P, L> {
         };
         if !was_there {
             // Where the worker was suspected, another one has the request.
-            if !self.stages[module.idx()].forget_stray(worker, id) {
+            if !self.stages[module.idx()].forget_duplicate(worker, id) {
                 self.n_ignored += 1;
             }
             return;
@@ -149,7 +149,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(module) = self.module_of(worker) else {
             return;
         };
-        self.stages[module.idx()].forget_stray(worker, id);
+        self.stages[module.idx()].forget_duplicate(worker, id);
         if self.ledger.forgotten(worker, id) {
             self.demands.offered(now, self.ledger.offered());
             self.demands.unasked(now, module);

@@ -59,7 +59,7 @@ impl<P, L: Clone> Gateway<P, L> {
             had.extend(ids.into_iter().map(|id| (place, id)));
         }
         for (Place { module, worker, .. }, id) in had {
-            self.stages[module.idx()].let_stray(id);
+            self.stages[module.idx()].let_duplicate(id);
             if self.retry(now, module, id, out) {
                 // What it has not begun by the time that it hears this, it need not run.
                 self.tell_device(self.device_of(worker), ToDevice::Cancel(worker, id), out);

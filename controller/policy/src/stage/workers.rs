@@ -28,8 +28,8 @@ impl Stage {
     }
 
     /// Another worker is to have a request of a suspected one, which may answer all the same.
-    pub(crate) fn let_stray(&mut self, id: RequestId) {
-        self.dispatcher.let_stray(id);
+    pub(crate) fn let_duplicate(&mut self, id: RequestId) {
+        self.dispatcher.let_duplicate(id);
     }
 
     /// No other worker can have the request: the suspected one keeps it.
@@ -37,13 +37,13 @@ impl Stage {
         self.dispatcher.keep(id);
     }
 
-    /// The suspected worker does not serve the request after all. False when it did not stray there.
-    pub(crate) fn forget_stray(&mut self, worker: WorkerId, id: RequestId) -> bool {
-        let strayed = self.dispatcher.stray_at(id) == Some(worker);
-        if strayed {
-            self.dispatcher.forget_stray(id);
+    /// The suspected worker does not serve the request after all. False when it was not there.
+    pub(crate) fn forget_duplicate(&mut self, worker: WorkerId, id: RequestId) -> bool {
+        let was_there = self.dispatcher.duplicate_at(id) == Some(worker);
+        if was_there {
+            self.dispatcher.forget_duplicate(id);
         }
-        strayed
+        was_there
     }
 
     /// The process of a worker is about to end. What the worker has it finishes.

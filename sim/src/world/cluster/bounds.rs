@@ -137,6 +137,7 @@ impl World {
         let sent = policy.n_at_workers();
         let limit = policy.in_flight() * n_modules;
         self.checker.bound("at workers", sent, limit)?;
-        self.checker.bound("strayed", policy.n_strayed(), limit)
+        self.checker
+            .bound("duplicates", policy.n_duplicates(), limit)
     }
 }

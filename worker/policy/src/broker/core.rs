@@ -133,7 +133,7 @@ impl<T> Core<T> {
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
-    pub(super) fn stray(&self, variant: VariantId, size: usize) -> Duration {
+    pub(super) fn duration_deviation(&self, variant: VariantId, size: usize) -> Duration {
         let spread = self.pace().map_or(0.0, Pace::spread);
         self.profiled(variant, size).mul_f64(spread)
     }

@@ -82,7 +82,7 @@ fn a_drop_of_a_suspected_worker_is_no_end_while_another_has_the_request() {
 }
 
 #[test]
-fn a_request_that_strayed_gives_its_place_back_when_nobody_began_it() {
+fn a_request_at_two_workers_gives_its_place_back_when_nobody_began_it() {
     let mut home = home(&[&[0]], &[], 2);
     home.submit(7);
     home.on(Event::Suspected(device(1)));

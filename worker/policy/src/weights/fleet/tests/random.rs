@@ -70,13 +70,15 @@ fn events() -> impl Strategy<Value = Vec<(u64, u8, usize)>> {
 
 fn hardware() -> impl Strategy<Value = Hardware> {
     let often = || prop_oneof![2 => Just(0.0), 1 => Just(0.3)];
-    let strays = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
-    (any::<u64>(), often(), often(), strays).prop_map(|(seed, refuses, fails, strays)| Hardware {
-        seed,
-        refuses,
-        fails,
-        strays,
-        ..SOUND
+    let deviation = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
+    (any::<u64>(), often(), often(), deviation).prop_map(|(seed, refuses, fails, deviation)| {
+        Hardware {
+            seed,
+            refuses,
+            fails,
+            deviation,
+            ..SOUND
+        }
     })
 }
 

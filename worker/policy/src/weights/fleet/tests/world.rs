@@ -311,8 +311,8 @@ impl World {
         self.push(heard_at, Due::Reported(i, Done::new(id, ended)));
     }
 
-    fn strays(&mut self, base: Duration) -> Duration {
-        let factor = 1.0 + (self.hardware.strays - 1.0) * self.rng.random::<f64>();
+    fn deviates(&mut self, base: Duration) -> Duration {
+        let factor = 1.0 + (self.hardware.deviation - 1.0) * self.rng.random::<f64>();
         base.mul_f64(factor)
     }
 
@@ -353,7 +353,7 @@ impl World {
                 .clone()
                 .position(|s| *s as usize == members.len())
                 .expect("never padded");
-            let took = self.strays(self.config.models[model.idx()].execution[size]);
+            let took = self.deviates(self.config.models[model.idx()].execution[size]);
             self.devices[i].running = Some(action);
             self.push(now + took, Due::BatchEnds(i, took));
         }
@@ -372,7 +372,7 @@ impl World {
                 unreachable!("only LOADs are here")
             };
             self.loads[i] += 1;
-            let took = self.strays(self.config.weights[weights.idx()].load);
+            let took = self.deviates(self.config.weights[weights.idx()].load);
             let took = took * self.devices[i].slow.unwrap_or(1);
             self.devices[i].reading = Some(action);
             self.push(now + took, Due::LoadEnds(i, took));

@@ -149,7 +149,7 @@ fn a_load_behind_a_slow_one_starts_late_in_place_of_being_refused() {
     // Eight models are asked for at once, and their LOADs take up to twice the 40 ms that are expected.
     let config = world_of(&[8], vec![model(1, 40, 1); 8]);
     let hardware = Hardware {
-        strays: 2.0,
+        deviation: 2.0,
         seed: 1,
         ..SOUND
     };

@@ -30,7 +30,7 @@ pub(super) struct Ask {
     pub(super) leaves: Option<Timestamp>,
 }
 
-/// How the hardware strays.
+/// How the hardware deviates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hardware {
     pub(crate) seed: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Hardware {
     pub(crate) refuses: f64,
     pub(crate) fails: f64,
     /// Durations are profiled ones times 1 up to this.
-    pub(crate) strays: f64,
+    pub(crate) deviation: f64,
     /// The first INFER takes that many times its profile.
     pub(crate) first: f64,
 }
@@ -47,7 +47,7 @@ pub(crate) const SOUND: Hardware = Hardware {
     seed: 0,
     refuses: 0.0,
     fails: 0.0,
-    strays: 1.0,
+    deviation: 1.0,
     first: 1.0,
 };
 
@@ -234,8 +234,8 @@ impl World {
         }
     }
 
-    fn strays(&mut self, base: Duration) -> Duration {
-        let factor = 1.0 + (self.hardware.strays - 1.0) * self.rng.random::<f64>();
+    fn deviates(&mut self, base: Duration) -> Duration {
+        let factor = 1.0 + (self.hardware.deviation - 1.0) * self.rng.random::<f64>();
         base.mul_f64(factor)
     }
 
@@ -268,7 +268,7 @@ impl World {
             let sizes = &self.config.sizes;
             let at = sizes.iter().position(|s| *s as usize == members.len());
             let profiled = self.config.models[model.idx()].execution[at.expect("never padded")];
-            let mut took = self.strays(profiled);
+            let mut took = self.deviates(profiled);
             if self.batches == 0 {
                 took = took.mul_f64(self.hardware.first);
             }
@@ -303,7 +303,7 @@ impl World {
             return;
         };
         machine.reading = Some(action);
-        let took = self.strays(self.config.weights[weights.idx()].load);
+        let took = self.deviates(self.config.weights[weights.idx()].load);
         self.push(now + took, Event::LoadEnds(device, took));
     }
 
