@@ -286,7 +286,7 @@ impl Local {
             request: request.id,
             drop: Box::new(drop),
         };
-        self.host.device_says(worker, request.id.home(), dropped);
+        self.host.device_says(worker, request.id.owner(), dropped);
     }
 
     /// The name of a process in the topology.
@@ -365,7 +365,7 @@ impl links::Roles for Local {
 
     fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
         let its: Vec<GatewayId> = Self::gateways(peer).collect();
-        let of_its = requests.into_iter().filter(|id| its.contains(&id.home()));
+        let of_its = requests.into_iter().filter(|id| its.contains(&id.owner()));
         self.elsewhere.values.ended(of_its);
     }
 

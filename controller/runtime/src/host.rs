@@ -49,18 +49,18 @@ use crate::record::{Observer, RequestRecord, Sizes, TraceContext};
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
 
-/// Hands out the ids of requests whose home is this process.
+/// Hands out the ids of requests whose owner is this process.
 pub struct RequestIds {
-    home: GatewayId,
+    owner: GatewayId,
     life: Incarnation,
     next: AtomicU64,
 }
 
 impl RequestIds {
     /// Those of that gateway in that life.
-    pub fn new(home: GatewayId, life: Incarnation) -> Self {
+    pub fn new(owner: GatewayId, life: Incarnation) -> Self {
         RequestIds {
-            home,
+            owner,
             life,
             next: AtomicU64::new(0),
         }
@@ -68,7 +68,7 @@ impl RequestIds {
 
     fn next(&self) -> RequestId {
         let ordinal = self.next.fetch_add(1, Ordering::Relaxed);
-        RequestId::at(self.home, self.life, ordinal)
+        RequestId::at(self.owner, self.life, ordinal)
     }
 }
 

@@ -54,7 +54,7 @@ impl World {
         party: Party,
     ) -> Offer {
         Offer {
-            sent_at: self.clock(Address::Gateway(id.home())).read(self.now),
+            sent_at: self.clock(Address::Gateway(id.owner())).read(self.now),
             timeout,
             decoding: Duration::ZERO,
             application,
@@ -73,8 +73,8 @@ impl World {
 
     /// Offers a request to its home.
     pub(super) fn admit(&mut self, id: RequestId, offer: &Offer) -> Result<Request, Refusal> {
-        let here = self.clock(Address::Gateway(id.home())).read(self.now);
-        let home = id.home().idx();
+        let here = self.clock(Address::Gateway(id.owner())).read(self.now);
+        let home = id.owner().idx();
         let policy = &mut self.homes[home].policy;
         let admitted = policy.admit(here, id, offer, || (0, ()));
         self.arm_gateway(home);

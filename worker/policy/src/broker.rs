@@ -358,12 +358,12 @@ impl<T> Broker<T> {
 
     /// Requests that it asks for, of so many gateways. One gateway chooses the batch; of several, each knows only its own
     /// requests, so the broker chooses among several times as many.
-    pub fn wanted(&self, n_homes: usize) -> u32 {
+    pub fn wanted(&self, n_gateways: usize) -> u32 {
         let batch = match &self.formation {
             Formation::Scheduled(_) => 2 * self.core.config.execution.served().len(),
             _ => self.core.batch(),
         };
-        let times = if n_homes > 1 { OFFERS } else { 1 };
+        let times = if n_gateways > 1 { OFFERS } else { 1 };
         batch as u32 * times
     }
 
@@ -494,12 +494,12 @@ impl<T> Broker<T> {
     }
 
     /// Forgets all requests of a gateway: nobody waits for their results.
-    pub fn forget_home(&mut self, home: GatewayId) {
+    pub fn forget_gateway(&mut self, gateway: GatewayId) {
         let mut ids: Vec<RequestId> = self.core.queue.iter().map(|w| w.request.id).collect();
         ids.extend(self.formation.ids());
         ids.extend(self.background.ids());
         ids.extend(self.cold.ids());
-        for id in ids.into_iter().filter(|id| id.home() == home) {
+        for id in ids.into_iter().filter(|id| id.owner() == gateway) {
             self.cancel(id);
         }
     }

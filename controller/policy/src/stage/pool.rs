@@ -1,4 +1,4 @@
-//! Requests that wait at their home until a worker of their module asks for them (dispatch `pull`).
+//! Requests that wait at their gateway until a worker of their module asks for them (dispatch `pull`).
 //!
 //! The pool decides as a broker that binds late does ([`Order`]), for all workers of the module: which requests are dropped,
 //! and which end of the queue goes first. It sees its own gateway's part of the backlog, and takes the rest to be alike.

@@ -111,12 +111,12 @@ impl PipelineHost {
     }
 
     /// A device's policy says something to a gateway.
-    pub fn device_says(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
+    pub fn device_says(&self, worker: WorkerId, gateway: GatewayId, message: ToGateway) {
         if let Some(place) = self.workers.get(worker) {
             self.send(Envelope {
                 from: Address::Device(place.device),
                 incarnation: self.roles.incarnation,
-                to: Address::Gateway(home),
+                to: Address::Gateway(gateway),
                 message: Message::Gateway(message),
             });
         }

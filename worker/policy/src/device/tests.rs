@@ -136,7 +136,7 @@ fn a_batch_is_reported_when_it_is_bound() {
     let started = |out: &[DeviceCommand<()>]| -> Vec<Started> {
         let started = out.iter().filter_map(|c| match c {
             DeviceCommand::Tell {
-                home: GatewayId(0),
+                gateway: GatewayId(0),
                 message: ToGateway::Started(started),
                 ..
             } => Some(*started),
@@ -194,7 +194,7 @@ fn a_deadline_passes_by_timer_while_the_device_runs() {
     match &out[..] {
         [
             DeviceCommand::Tell {
-                home: GatewayId(0),
+                gateway: GatewayId(0),
                 message:
                     ToGateway::Dropped {
                         worker,

@@ -16,7 +16,7 @@
 mod account;
 mod around;
 mod events;
-mod homes;
+mod gateways;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
 use events::{fail, forgotten, tell};
-use homes::Homes;
+use gateways::Gateways;
 
 /// Weights that could not be read are tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
@@ -162,7 +162,7 @@ pub struct Fleet<T> {
     gave_way: IndexSet<WeightsId, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
-    homes: Homes,
+    gateways: Gateways,
     closed: Option<DropReason>,
     /// Empty between events.
     commands: Vec<PlacementCommand>,
@@ -194,7 +194,7 @@ impl<T: Clone> Fleet<T> {
             (worker, of)
         });
         let workers = workers.collect();
-        let homes = Homes::new(&workers, &placement);
+        let gateways = Gateways::new(&workers, &placement);
         let accounts = vec![DeviceAccount::default(); placement.n_devices()];
         Fleet {
             accounts,
@@ -209,7 +209,7 @@ impl<T: Clone> Fleet<T> {
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
             background_ends: BTreeSet::new(),
-            homes,
+            gateways,
             closed: None,
             commands: Vec::new(),
         }
@@ -236,12 +236,12 @@ impl<T: Clone> Fleet<T> {
                     self.say_dropped(now, &held.member, reason, out);
                 }
             }
-            FleetEvent::Greeted(home) => self.greeted(home, out),
+            FleetEvent::Greeted(gateway) => self.greeted(gateway, out),
             FleetEvent::Leave => self.leave(out),
-            FleetEvent::Lost(home) => {
-                self.homes.lose(home);
+            FleetEvent::Lost(gateway) => {
+                self.gateways.lose(gateway);
                 let lost =
-                    |held: &Held<T>| held.is_waiting && held.member.request.id.home() == home;
+                    |held: &Held<T>| held.is_waiting && held.member.request.id.owner() == gateway;
                 self.give_up(now, lost, out, |_, _, _| {});
             }
             FleetEvent::Guide(worker, guidance) => {
@@ -354,7 +354,7 @@ impl<T: Clone> Fleet<T> {
         let event = match (was.of, ended) {
             (What::Load(weights), Ended::Failed(why)) => {
                 account.failed_loads += 1;
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 self.fail(now, device, weights, why, out);
                 PlacementEvent::Loaded {
                     device,
@@ -363,7 +363,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (What::Load(weights), ended) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
@@ -530,13 +530,13 @@ impl<T: Clone> Fleet<T> {
         };
         let work = match work {
             Work::Load(weights) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 let of = under_way(What::Load(weights), Vec::new());
                 self.under_way.insert(id, of);
                 Work::Load(weights)
             }
             Work::Unload(weights) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 self.accounts[device.idx()].unloads += 1;
                 self.gave_way.insert(weights);
                 Work::Unload(weights)

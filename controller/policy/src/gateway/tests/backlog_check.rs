@@ -5,10 +5,10 @@ use spillgate_pipeline::message::BacklogCheck;
 use super::*;
 
 /// Two modules with a worker each, and a check that wants 30 ms there, 20 ms behind it and a tenth of the time that is left.
-fn behind_a_check(drop: DropPolicy) -> Home {
+fn behind_a_check(drop: DropPolicy) -> Harness {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
     pipeline.policy.drop = drop;
-    let mut home = home_of(pipeline, 1);
+    let mut harness = harness_of(pipeline, 1);
     let plan = ModulePlan {
         shape: BatchShape {
             size: 1,
@@ -25,10 +25,10 @@ fn behind_a_check(drop: DropPolicy) -> Home {
         guidance: Guidance::NONE,
     };
     let controller = Address::Controller(ModuleId(1));
-    home.on(Event::Greeted(controller, LIFE));
+    harness.on(Event::Greeted(controller, LIFE));
     let plan = ToGateway::Plan(ModuleId(1), Box::new(plan));
-    home.on(Event::Message(controller, LIFE, plan));
-    home
+    harness.on(Event::Message(controller, LIFE, plan));
+    harness
 }
 
 /// The check counts the backlog before a request: workers serve it before waiting requests of a lower class.
@@ -40,12 +40,12 @@ fn the_backlog_check_drops_no_request_for_those_of_a_lower_class() {
         (DropPolicy::SPILLGATE, dropped(&[3, 6])),
         (DropPolicy::DEADLINE, dropped(&[3, 4, 5, 6])),
     ] {
-        let mut home = behind_a_check(drop);
+        let mut harness = behind_a_check(drop);
         // A request must begin within 40 ms, so that two may wait.
         for (id, class) in [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)] {
-            home.submit_of(id, class);
+            harness.submit_of(id, class);
         }
-        assert_eq!(home.ended, expected);
+        assert_eq!(harness.ended, expected);
     }
 }
 
@@ -54,9 +54,9 @@ fn the_backlog_check_drops_no_request_for_those_of_a_lower_class() {
 fn the_margin_of_the_backlog_check_is_a_part_of_the_time_that_is_left() {
     // The worker is idle, so 50 ms are needed, and a tenth of what is left.
     for (used_ms, expected) in [(0, vec![]), (44, vec![]), (45, vec![(7, "dropped")])] {
-        let mut home = behind_a_check(DropPolicy::SPILLGATE);
-        home.at(used_ms);
-        home.submit_sent(7, Party::ONLY, Timestamp::ZERO);
-        assert_eq!(home.ended, expected, "{used_ms} ms were used");
+        let mut harness = behind_a_check(DropPolicy::SPILLGATE);
+        harness.at(used_ms);
+        harness.submit_sent(7, Party::ONLY, Timestamp::ZERO);
+        assert_eq!(harness.ended, expected, "{used_ms} ms were used");
     }
 }

@@ -11,10 +11,10 @@ fn us(n: u64) -> Timestamp {
     Timestamp::from_ns(n * 1000)
 }
 
-/// A request of a home.
-fn request(home: u16, number: u64) -> Request {
+/// A request of a gateway.
+fn request(gateway: u16, number: u64) -> Request {
     Request::new(
-        RequestId::at(GatewayId(home), Default::default(), number),
+        RequestId::at(GatewayId(gateway), Default::default(), number),
         us(0),
         us(1_000_000),
     )
@@ -23,7 +23,7 @@ fn request(home: u16, number: u64) -> Request {
 /// What the device said since it was asked last.
 #[derive(Debug, Default, PartialEq)]
 struct Sent {
-    /// By home.
+    /// By gateway.
     asks: Vec<(u16, Ask)>,
     withdrawn: Vec<(u16, u64)>,
     returned: Vec<(u16, Vec<u64>)>,
@@ -40,7 +40,7 @@ struct Asking {
 }
 
 /// A device with one worker, whose batches of up to 4 take 20 ms, and so many gateways.
-fn asking(homes: u16) -> Asking {
+fn asking(gateways: u16) -> Asking {
     let config = BrokerConfig {
         module: ModuleId(1),
         capacity: 16,
@@ -59,8 +59,8 @@ fn asking(homes: u16) -> Asking {
         now: us(0),
         batch: None,
     };
-    for home in 0..homes {
-        asking.on(DeviceEvent::Greeted(GatewayId(home)));
+    for gateway in 0..gateways {
+        asking.on(DeviceEvent::Greeted(GatewayId(gateway)));
     }
     asking
 }
@@ -72,16 +72,18 @@ impl Asking {
         let mut sent = Sent::default();
         for command in out {
             match command {
-                DeviceCommand::Tell { home, message, .. } => match message {
-                    ToGateway::Ask(ask) => sent.asks.push((home.0, ask)),
-                    ToGateway::Withdrawn(_, serial) => sent.withdrawn.push((home.0, serial)),
+                DeviceCommand::Tell {
+                    gateway, message, ..
+                } => match message {
+                    ToGateway::Ask(ask) => sent.asks.push((gateway.0, ask)),
+                    ToGateway::Withdrawn(_, serial) => sent.withdrawn.push((gateway.0, serial)),
                     ToGateway::Returned(Returned { requests, .. }) => {
                         let numbers = requests.iter().map(|(id, _)| id.ordinal());
-                        sent.returned.push((home.0, numbers.collect()));
+                        sent.returned.push((gateway.0, numbers.collect()));
                     }
                     ToGateway::Dropped { request, .. } => sent.dropped.push(request.ordinal()),
                     ToGateway::Forgotten { .. } => {}
-                    ToGateway::Leaves(WorkerId(1)) => sent.leaves.push(home.0),
+                    ToGateway::Leaves(WorkerId(1)) => sent.leaves.push(gateway.0),
                     message => panic!("{message:?}"),
                 },
                 DeviceCommand::Execute(batch) => {
@@ -101,9 +103,9 @@ impl Asking {
         self.on(DeviceEvent::Wakeup)
     }
 
-    fn answer(&mut self, home: u16, serial: u64, numbers: &[u64]) -> Sent {
+    fn answer(&mut self, gateway: u16, serial: u64, numbers: &[u64]) -> Sent {
         let offered = numbers.iter().map(|n| Lent {
-            request: request(home, *n),
+            request: request(gateway, *n),
             since: us(0),
             payload: (),
         });
@@ -114,7 +116,7 @@ impl Asking {
             waiting: 0,
             requests: offered.collect(),
         };
-        self.on(DeviceEvent::Answer(GatewayId(home), answer))
+        self.on(DeviceEvent::Answer(GatewayId(gateway), answer))
     }
 
     fn batch_ends(&mut self) -> Sent {
@@ -289,8 +291,8 @@ fn a_gateway_that_is_gone_or_silent_is_not_waited_for_until_it_answers() {
 /// standing, and neither spoke again.
 #[test]
 fn an_idle_device_whose_requests_became_no_batch_asks_again() {
-    for (homes, is_cancelled) in [(1, false), (2, false), (2, true)] {
-        let mut asking = asking(homes);
+    for (gateways, is_cancelled) in [(1, false), (2, false), (2, true)] {
+        let mut asking = asking(gateways);
         let serial = asking.device.asks.standing().expect("it is idle");
         if !is_cancelled {
             // Its deadline passes.
@@ -301,12 +303,12 @@ fn an_idle_device_whose_requests_became_no_batch_asks_again() {
         if is_cancelled {
             asking.on(DeviceEvent::Cancel(WorkerId(1), request(0, 1).id));
         }
-        if homes > 1 {
+        if gateways > 1 {
             sent = asking.at(asking.now + US * 200);
         }
         assert!(sent.batches.is_empty());
-        let asked: Vec<u16> = sent.asks.iter().map(|(home, _)| *home).collect();
-        assert_eq!(asked, (0..homes).collect::<Vec<u16>>());
+        let asked: Vec<u16> = sent.asks.iter().map(|(gateway, _)| *gateway).collect();
+        assert_eq!(asked, (0..gateways).collect::<Vec<u16>>());
         assert!(sent.asks.iter().all(|(_, ask)| ask.serial == serial + 1));
         assert!(asking.at(asking.now + US * 100).asks.is_empty(), "once");
     }

@@ -21,7 +21,7 @@ pub(super) struct Ask {
     pub(super) worker: WorkerId,
     /// Its ordinal at its gateway; that of the ask where there is none.
     pub(super) id: Option<u64>,
-    pub(super) home: u16,
+    pub(super) gateway: u16,
     pub(super) member: u16,
     pub(super) deadline: Timestamp,
 }
@@ -186,7 +186,7 @@ impl World {
     fn id(&self, i: usize) -> RequestId {
         let ask = &self.asks[i];
         let ordinal = ask.id.unwrap_or(i as u64);
-        RequestId::at(GatewayId(ask.home), Incarnation(0), ordinal)
+        RequestId::at(GatewayId(ask.gateway), Incarnation(0), ordinal)
     }
 
     /// Requests that wait at that worker, with a deadline or without.
@@ -289,13 +289,13 @@ impl World {
                 self.tell(now, FleetEvent::Withdraw(worker, id, reason));
                 assert!(!waited || self.answers[i] == [Answer::Dropped(reason)]);
             }
-            Event::Lost(home) => {
+            Event::Lost(gateway) => {
                 for (stands, ask) in self.stands.iter_mut().zip(&self.asks) {
-                    if *stands == Stands::Waiting && ask.home == home {
+                    if *stands == Stands::Waiting && ask.gateway == gateway {
                         *stands = Stands::Gone;
                     }
                 }
-                self.tell(now, FleetEvent::Lost(GatewayId(home)));
+                self.tell(now, FleetEvent::Lost(GatewayId(gateway)));
             }
             Event::Close(reason) => {
                 self.is_closed = true;
@@ -449,11 +449,11 @@ impl World {
             }
             FleetCommand::Tell {
                 worker,
-                home,
+                gateway,
                 message,
             } => {
                 if let ToGateway::Holds(of, models) = message {
-                    assert_eq!((of, home), (worker, LISTENER));
+                    assert_eq!((of, gateway), (worker, LISTENER));
                     for (member, is_there) in models {
                         let is_new = match is_there {
                             true => self.announced.insert((of, member)),
@@ -479,7 +479,7 @@ impl World {
                     } => (worker, request, Answer::Failed(why)),
                     other => panic!("no gateway expects {other:?}"),
                 };
-                assert_eq!((of, id.home()), (worker, home));
+                assert_eq!((of, id.owner()), (worker, gateway));
                 let is = |i: &usize| self.id(*i) == id && self.asks[*i].worker == worker;
                 let i = (0..self.asks.len()).find(is).expect("it was asked");
                 self.answer(now, i, answer);
