@@ -9,7 +9,7 @@ use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationConfig, AdaptationEvent, AdaptiveVariant, ClientReport, Method, PERIOD,
     PREFETCHED_DEFAULT, QUICK_GAP, STEPS_DEFAULT, SWITCH_TIME_DEFAULT, Variant,
 };
-use spillgate_controller_policy::client_link::LinkReport;
+use spillgate_controller_policy::uplink::UplinkReport;
 use spillgate_controller_policy::variant_selector::{
     FrameSize, Outlook, StreamKey, VariantSelector,
 };
@@ -88,7 +88,7 @@ fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
             }
             // Links waver, as in the evaluation.
             let bandwidth = report.bandwidth * rng.random_range(0.7..1.3);
-            let link = LinkReport {
+            let link = UplinkReport {
                 bandwidth,
                 round_trip: report.round_trip,
             };

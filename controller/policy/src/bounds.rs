@@ -126,19 +126,19 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Variants,
         "bits a second of a link that a client may report",
-        range(crate::client_link::BANDWIDTH_BOUNDS),
+        range(crate::uplink::BANDWIDTH_BOUNDS),
         "cut to the bound"
     ),
     bound!(
         Variants,
         "round trip that a client may report",
-        time(crate::client_link::ROUND_TRIP_MAX),
+        time(crate::uplink::ROUND_TRIP_MAX),
         "cut to the bound"
     ),
     bound!(
         Variants,
         "time between two reports of a client that are taken",
-        time(crate::client_link::REPORT_EVERY),
+        time(crate::uplink::REPORT_EVERY),
         "the report is left out"
     ),
     bound!(

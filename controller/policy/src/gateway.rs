@@ -32,13 +32,13 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::client_link::LinkReport;
 pub use crate::dispatcher::{WorkerHealth, WorkerView};
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
 use crate::refusal::Refusal;
 pub use crate::stage::ModuleView;
 use crate::stage::{Effect, Stage, StageConfig};
+use crate::uplink::UplinkReport;
 use crate::variant_selector::{Asked, StreamKey, StreamWorker};
 use adapting::Adapting;
 use applications::Applications;
@@ -70,7 +70,7 @@ pub enum Event<'a> {
     /// The client left.
     Cancel(RequestId),
     /// The client of a stream adapts, and says this of its link.
-    Link(StreamKey, LinkReport),
+    Uplink(StreamKey, UplinkReport),
     /// A newer frame takes the place of this request, if it still waits.
     Supersede(RequestId),
     /// All that has not ended is dropped.
@@ -302,7 +302,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Unsent(worker, id) => self.unsent(now, worker, id, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
-            Event::Link(stream, link) => self.link(now, stream, link),
+            Event::Uplink(stream, uplink) => self.uplink(now, stream, uplink),
             Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
                 for id in self.ledger.open_requests() {

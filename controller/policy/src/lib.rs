@@ -9,7 +9,6 @@
 pub mod access;
 pub mod adaptation;
 pub mod bounds;
-pub mod client_link;
 pub mod clients;
 pub mod connection_admission;
 mod costs;
@@ -29,6 +28,7 @@ pub mod scaling;
 pub mod shares;
 mod stage;
 mod sweep;
+pub mod uplink;
 pub mod variant_selector;
 
 pub use gateway::Gateway;

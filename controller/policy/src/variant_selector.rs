@@ -4,7 +4,7 @@
 //! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew: `pooled.rs`, and `bound.rs` for the
 //! mapping of Jellyfish itself, which binds each stream to a worker. A stream's budget is
 //! its SLO less its time on the network, less what the other modules of the pipeline take. A client that adapts is told the size that
-//! its frames should have ([`Asked`]), and reports its link ([`LinkReport`]): a size that the link does not bear at its rate is not
+//! its frames should have ([`Asked`]), and reports its link ([`UplinkReport`]): a size that the link does not bear at its rate is not
 //! chosen (Jellyfish §3.3 and the authors' code). Of the others the server sees what arrives: their time on the network is unknown.
 //!
 //! A burst finds room: all rates together are planned as high as they were in the highest of the last periods.
@@ -38,8 +38,8 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::client_link::LinkReport;
 use crate::shares::water;
+use crate::uplink::UplinkReport;
 use bound::Bound;
 pub use outlook::{Asked, FrameSize, Outlook, StreamBinding, StreamKey, StreamWorker};
 use past::{Bursts, Mixes};
@@ -54,9 +54,9 @@ const QUICK: Duration = Duration::from_millis(100);
 /// The same where streams are bound to workers: such a decision takes ten times as long, and links that jump must not keep the gateway busy.
 const QUICK_BOUND: Duration = Duration::from_millis(250);
 /// A link has changed when it is this many times as fast as it was, or that part: then a decision does not wait.
-const LINK_JUMP: f64 = 1.3;
+const UPLINK_JUMP: f64 = 1.3;
 /// A frame is expected to take its link so many times what its bits take now: links become slower while it is on its way.
-const LINK_SLOWS: f64 = 1.05;
+const UPLINK_SLOWS: f64 = 1.05;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
 pub const STREAMS_MAX: usize = 512;
 /// How much the newest frame counts in the bits of a stream's pictures.
@@ -86,7 +86,7 @@ struct Stream {
     frame: FrameSize,
     density: BitDensity,
     /// What its client said last; `None` for a client that takes no part.
-    link: Option<LinkReport>,
+    uplink: Option<UplinkReport>,
     /// What its client was asked last.
     last_asked: Option<Asked>,
     seen_at: Timestamp,
@@ -223,7 +223,7 @@ impl VariantSelector {
                 slo,
                 frame,
                 density,
-                link: None,
+                uplink: None,
                 last_asked: None,
                 seen_at: now,
                 choice: self.newcomer(),
@@ -250,15 +250,15 @@ impl VariantSelector {
 
     /// The client of a stream adapts, and says this of its link. What cannot be true is not believed, and a stream that has sent nothing
     /// yet is not known.
-    pub fn heard(&mut self, now: Timestamp, key: StreamKey, link: LinkReport) {
+    pub fn heard(&mut self, now: Timestamp, key: StreamKey, link: UplinkReport) {
         let Some(stream) = self.streams.get_mut(&key) else {
             return;
         };
         let Some(link) = link.bounded() else {
             return;
         };
-        let before = stream.link.replace(link);
-        let jumps = |new: f64, old: f64| new > old * LINK_JUMP || old > new * LINK_JUMP;
+        let before = stream.uplink.replace(link);
+        let jumps = |new: f64, old: f64| new > old * UPLINK_JUMP || old > new * UPLINK_JUMP;
         let is_jump = before.is_none_or(|old| jumps(link.bandwidth, old.bandwidth));
         if is_jump && let Some(at) = self.decides_at {
             self.decides_at = Some(at.min(self.quick(now)));
@@ -269,7 +269,7 @@ impl VariantSelector {
     pub fn news(&mut self) -> Vec<(StreamKey, Asked)> {
         let (variants, least) = (&self.variants, self.least_side);
         let news = self.streams.iter_mut().filter_map(|(key, stream)| {
-            stream.link?;
+            stream.uplink?;
             let variant = stream.choice.variant;
             let (_, input) = variants[variant.idx()];
             let asked = Asked {
@@ -560,14 +560,14 @@ impl VariantSelector {
         let source = stream.frame.source.max(stream.frame.side);
         let largest = self.holds(source);
         let budget = |variant: usize| {
-            let Some(link) = stream.link else {
+            let Some(link) = stream.uplink else {
                 return left;
             };
             let (_, input) = self.variants[variant];
             let side = input.map_or(source, |input| input.max(self.least_side).min(source));
             let bits = stream.density.bits(f64::from(side) * f64::from(side));
             match link.bears(bits, rate) {
-                true => left.saturating_sub(link.carries_in(LINK_SLOWS * bits)),
+                true => left.saturating_sub(link.carries_in(UPLINK_SLOWS * bits)),
                 false => Duration::ZERO,
             }
         };
@@ -578,7 +578,7 @@ impl VariantSelector {
         Demand {
             rate,
             budgets: budgets.collect(),
-            divides: stream.link.is_none(),
+            divides: stream.uplink.is_none(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Cameras: clients of the gateways whose frames go over links of their own.
 //!
-//! What a camera decides is [`CameraPolicy`]'s, as in `spillgate stream`; how far it is believed is [`ClientLink`]'s, as at the server; what it is
+//! What a camera decides is [`CameraPolicy`]'s, as in `spillgate stream`; how far it is believed is [`Uplink`]'s, as at the server; what it is
 //! asked for is the gateway's. Here is what happens between them. A frame is encoded, held back or sent, acknowledged when it is there, and
 //! answered half a round trip after it ended. A frame is in time if its camera has the result within its SLO from the capture.
 //!
 //! What the server sends waits for nothing. A camera stays at its gateway: while that is down, its frames are lost.
 //!
 //! [`CameraPolicy`]: spillgate_pipeline::camera::CameraPolicy
-//! [`ClientLink`]: spillgate_controller_policy::client_link::ClientLink
+//! [`Uplink`]: spillgate_controller_policy::uplink::Uplink
 
 mod camera;
 mod figures;
@@ -312,7 +312,7 @@ impl World {
         self.camera_due(answered, i, Due::Answered(answer));
         let key = stream_of(&self.cameras.cameras[i].party());
         match heard {
-            Some(link) => self.drive_gateway(home, GatewayEvent::Link(key, link)),
+            Some(link) => self.drive_gateway(home, GatewayEvent::Uplink(key, link)),
             None => Ok(()),
         }
     }

@@ -9,10 +9,10 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;
+use crate::uplink::UplinkReport;
 use crate::variant_selector::{Outlook, StreamBinding, StreamKey, StreamWorker, VariantSelector};
 
 /// The newest request's weight in the time before the module.
@@ -126,9 +126,9 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// The client of a stream says this of its link.
-    pub(super) fn link(&mut self, now: Timestamp, stream: StreamKey, link: LinkReport) {
+    pub(super) fn uplink(&mut self, now: Timestamp, stream: StreamKey, uplink: UplinkReport) {
         if let Some(adapting) = &mut self.adapting {
-            adapting.selector.heard(now, stream, link);
+            adapting.selector.heard(now, stream, uplink);
         }
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::client_link::ROUND_TRIP_MAX;
+use crate::uplink::ROUND_TRIP_MAX;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
@@ -208,7 +208,7 @@ fn asked_over(bandwidth: f64, least_side: u32) -> (VariantSelector, Vec<Asked>) 
             selector.asked(at(500 * period), (StreamKey(1), ClientKey(1)), frame, SLO);
         }
         let round_trip = MS * 10;
-        let link = LinkReport {
+        let link = UplinkReport {
             bandwidth,
             round_trip,
         };
@@ -257,19 +257,19 @@ fn a_report_that_cannot_be_true_is_not_believed() {
     );
     for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let round_trip = Duration::MAX;
-        let link = LinkReport {
+        let link = UplinkReport {
             bandwidth,
             round_trip,
         };
         selector.heard(at(0), StreamKey(1), link);
-        assert_eq!(selector.streams[0].link, None);
+        assert_eq!(selector.streams[0].uplink, None);
     }
-    let absurd = LinkReport {
+    let absurd = UplinkReport {
         bandwidth: 1e12,
         round_trip: Duration::MAX,
     };
     selector.heard(at(0), StreamKey(1), absurd);
-    let believed = selector.streams[0].link.expect("it is bounded");
+    let believed = selector.streams[0].uplink.expect("it is bounded");
     assert_eq!(
         (believed.bandwidth, believed.round_trip),
         (1e10, ROUND_TRIP_MAX)

@@ -1,5 +1,5 @@
 //! The server's part in the adaptation of one stream: what the client says about its link, and what it is told beside results. How far it is
-//! believed, [`ClientLink`] decides.
+//! believed, [`Uplink`] decides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
+use spillgate_controller_policy::uplink::{Uplink, UplinkReport};
 use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
@@ -17,10 +17,10 @@ use spillgate_proto::pb::stream_response::Message;
 use crate::host::{Listening, OnAsk, PipelineHost};
 
 /// The link that a client reports; `None` where its round trip is no time.
-fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
+fn reported(report: &pb::LinkReport) -> Option<UplinkReport> {
     let round_trip = Duration::try_from_secs_f64(report.round_trip_ms / 1e3).ok()?;
     let bandwidth = report.bandwidth;
-    Some(LinkReport {
+    Some(UplinkReport {
         bandwidth,
         round_trip,
     })
@@ -28,14 +28,14 @@ fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
 
 /// What the reader of a stream knows of its link.
 #[derive(Default)]
-pub(super) struct StreamLink {
+pub(super) struct StreamUplink {
     notices: Arc<Notices>,
-    link: ClientLink,
+    uplink: Uplink,
 }
 
-impl StreamLink {
+impl StreamUplink {
     pub(super) fn new(notices: Arc<Notices>) -> Self {
-        StreamLink {
+        StreamUplink {
             notices,
             ..Default::default()
         }
@@ -58,12 +58,16 @@ impl StreamLink {
     }
 
     /// A report came; returns what the gateway hears of it. Those that come too often are left out.
-    pub(super) fn report(&mut self, now: Timestamp, report: &pb::LinkReport) -> Option<LinkReport> {
-        if !self.link.takes_report(now) {
+    pub(super) fn report(
+        &mut self,
+        now: Timestamp,
+        report: &pb::LinkReport,
+    ) -> Option<UplinkReport> {
+        if !self.uplink.takes_report(now) {
             return None;
         }
         self.notices.clock(report.clock_ns, now);
-        self.link.heard(reported(report)?)
+        self.uplink.heard(reported(report)?)
     }
 
     /// A frame came, and its bytes took so long from the first to the last. Acknowledges it; returns when it was sent, as far as that is
@@ -81,7 +85,7 @@ impl StreamLink {
             clock_ns: now.as_ns(),
         });
         let claimed = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
-        self.link.sent_at((now, took), claimed, bytes, slo)
+        self.uplink.sent_at((now, took), claimed, bytes, slo)
     }
 }
 
@@ -157,7 +161,7 @@ impl Notices {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_controller_policy::client_link::REPORT_EVERY;
+    use spillgate_controller_policy::uplink::REPORT_EVERY;
 
     use super::*;
 
@@ -176,12 +180,16 @@ mod tests {
     }
 
     /// When a frame of 25,000 bytes was sent that comes at 1000 ms and says `sent_at`.
-    fn believed(link: &StreamLink, sent_at: Timestamp) -> Option<Timestamp> {
+    fn believed(link: &StreamUplink, sent_at: Timestamp) -> Option<Timestamp> {
         believed_after(link, Duration::ZERO, sent_at)
     }
 
     /// The same of one whose bytes took that long to come.
-    fn believed_after(link: &StreamLink, took: Duration, sent_at: Timestamp) -> Option<Timestamp> {
+    fn believed_after(
+        link: &StreamUplink,
+        took: Duration,
+        sent_at: Timestamp,
+    ) -> Option<Timestamp> {
         let frame = pb::Frame {
             data: vec![0; 25_000].into(),
             sent_at_ns: sent_at.as_ns(),
@@ -190,8 +198,8 @@ mod tests {
         link.came((ms(1000), took), &frame, SLO)
     }
 
-    fn link() -> StreamLink {
-        StreamLink::new(Arc::default())
+    fn link() -> StreamUplink {
+        StreamUplink::new(Arc::default())
     }
 
     #[test]

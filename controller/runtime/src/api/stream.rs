@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Status, Streaming};
 
-use super::adapting::{Notices, StreamLink};
+use super::adapting::{Notices, StreamUplink};
 use super::{Api, Asked, Shared, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
@@ -178,8 +178,8 @@ pub(super) async fn serve(
         adapts: open.adapts,
     };
     let notices = open.adapts.then(Arc::<Notices>::default);
-    let link = notices.clone().map(|notices| {
-        let link = StreamLink::new(notices);
+    let uplink = notices.clone().map(|notices| {
+        let link = StreamUplink::new(notices);
         let listening = link.listen(&host, shared.stream_key());
         (link, listening)
     });
@@ -193,7 +193,7 @@ pub(super) async fn serve(
         in_flight_max,
         open: open_frames.clone(),
         places: Arc::new(Semaphore::new(in_flight_max + ANSWERS_WAITING)),
-        link,
+        uplink,
         host: host.clone(),
         call,
         tx,
@@ -238,7 +238,7 @@ struct Reader {
     places: Arc<Semaphore>,
     call: Arc<Call>,
     /// Of a stream that adapts.
-    link: Option<(StreamLink, Listening)>,
+    uplink: Option<(StreamUplink, Listening)>,
     tx: mpsc::UnboundedSender<Answer>,
 }
 
@@ -299,7 +299,7 @@ impl Reader {
                     Ok(message) => message,
                 },
             };
-            let frame = match (message, &mut self.link) {
+            let frame = match (message, &mut self.uplink) {
                 (Some(pb::stream_request::Message::Frame(frame)), _) => frame,
                 (Some(pb::stream_request::Message::Report(report)), Some((link, _))) => {
                     drop(self.call.take_message());
@@ -307,7 +307,7 @@ impl Reader {
                     if let Err(refusal) = self.follow() {
                         return answering.reply(Reply::Broken(convert::call_refused(&refusal)));
                     }
-                    if let (Some(heard), Some((_, listening))) = (heard, &self.link) {
+                    if let (Some(heard), Some((_, listening))) = (heard, &self.uplink) {
                         listening.reports(heard);
                     }
                     continue;
@@ -355,7 +355,7 @@ impl Reader {
             self.generation = generation;
             let name = &self.host.pipeline().name;
             self.host = self.api.host(&self.call, name)?;
-            if let Some((link, listening)) = &mut self.link {
+            if let Some((link, listening)) = &mut self.uplink {
                 *listening = link.listen(&self.host, self.shared.stream_key());
             }
         }
@@ -366,8 +366,8 @@ impl Reader {
     fn take(&self, frame: pb::Frame, answering: Answering) -> ControlFlow<()> {
         let (number, sequence) = (frame.number, answering.sequence);
         let slo = self.host.pipeline().slo;
-        let link = self.link.as_ref();
-        let sent_at = link.and_then(|(link, _)| {
+        let uplink = self.uplink.as_ref();
+        let sent_at = uplink.and_then(|(link, _)| {
             let came = (self.host.now(), self.call.message_took());
             link.came(came, &frame, slo)
         });

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::client_link::LinkReport;
 use spillgate_controller_policy::gateway::Event;
+use spillgate_controller_policy::uplink::UplinkReport;
 use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 
 use super::PipelineHost;
@@ -37,8 +37,8 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Its client says this of its link.
-    pub(crate) fn reports(&self, link: LinkReport) {
-        self.host.tell(Event::Link(self.stream, link));
+    pub(crate) fn reports(&self, link: UplinkReport) {
+        self.host.tell(Event::Uplink(self.stream, link));
     }
 }
 
