@@ -210,8 +210,8 @@ pub struct MemberResult {
     pub result: Ran,
 }
 
-/// What is kept for an open request.
-struct Kept {
+/// What the host knows of an open request.
+struct OpenRequest {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
@@ -223,10 +223,10 @@ struct Kept {
     on_end: OnEnd,
 }
 
-type Command = gateway::Command<Kept, Arc<Job>>;
+type Command = gateway::Command<OpenRequest, Arc<Job>>;
 
 struct Control {
-    gateway: Option<Gateway<Kept, Arc<Job>>>,
+    gateway: Option<Gateway<OpenRequest, Arc<Job>>>,
     /// By module.
     controllers: Vec<Option<ModuleController>>,
     commands: Vec<Command>,
@@ -421,7 +421,7 @@ impl PipelineHost {
         let id = self.ids.next();
         let name = client.clone();
         // Of a request that is refused all this is freed without the host's lock.
-        let mut kept = Some(Kept {
+        let mut opened = Some(OpenRequest {
             admitted_at: Timestamp::ZERO,
             number,
             client,
@@ -446,11 +446,11 @@ impl PipelineHost {
                 frame,
             };
             let content = || {
-                let mut kept = kept.take().expect("a request is accepted once");
-                kept.admitted_at = now;
-                kept.times.reserve_exact(self.pipeline.modules.len());
-                let job = kept.job.clone();
-                (kept, job)
+                let mut open = opened.take().expect("a request is accepted once");
+                open.admitted_at = now;
+                open.times.reserve_exact(self.pipeline.modules.len());
+                let job = open.job.clone();
+                (open, job)
             };
             let gateway = control.gateway.as_mut();
             let gateway = gateway.expect("a process that serves clients holds a gateway");

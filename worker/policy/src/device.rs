@@ -39,7 +39,7 @@ use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
-use crate::profiler::{Kept, Profiler};
+use crate::profiler::{Profiler, RerunCandidate};
 use crate::weights::store::WeightStore;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
@@ -354,7 +354,7 @@ impl<T> Device<T> {
         if self.takes_requests()
             && let (Some(request), Some(payload)) = (ended.sampled, sampled)
         {
-            self.profiler.keep(Kept {
+            self.profiler.keep(RerunCandidate {
                 worker: ended.worker,
                 request: request.id,
                 application: request.application,

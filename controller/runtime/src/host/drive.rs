@@ -18,7 +18,7 @@ use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{CHECKED_ONE_IN, Command, Control, Kept, Outboxes, Outgoing, PipelineHost};
+use super::{CHECKED_ONE_IN, Command, Control, OpenRequest, Outboxes, Outgoing, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order. Mostly it is one thing or two, which need no allocation.
@@ -32,7 +32,7 @@ pub(super) enum Effect {
     /// A client is told what its frames should be like.
     Ask(StreamKey, Asked),
     /// A request has ended.
-    End(Box<Ended<Kept>>),
+    End(Box<Ended<OpenRequest>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
     /// What must hold did not.
@@ -370,7 +370,7 @@ impl PipelineHost {
         }
     }
 
-    fn answer(&self, ended: Ended<Kept>) {
+    fn answer(&self, ended: Ended<OpenRequest>) {
         let Ended {
             request,
             outcome,
@@ -378,7 +378,7 @@ impl PipelineHost {
             cause,
             payload,
         } = ended;
-        let Kept {
+        let OpenRequest {
             admitted_at,
             number,
             client,

@@ -15,12 +15,12 @@ use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::time::Timestamp;
 
 use super::drive::{Effects, keep};
-use super::{Brought, CHECKED_ONE_IN, Control, Kept, MemberResult, Outgoing, PipelineHost};
+use super::{Brought, CHECKED_ONE_IN, Control, MemberResult, OpenRequest, Outgoing, PipelineHost};
 use crate::record::BatchRecord;
 
 impl Control {
     /// The open request, if the gateway awaits it from that worker.
-    fn awaited(&mut self, worker: WorkerId, request: RequestId) -> Option<&mut Kept> {
+    fn awaited(&mut self, worker: WorkerId, request: RequestId) -> Option<&mut OpenRequest> {
         let gateway = self.gateway.as_mut()?;
         gateway.awaits(worker, request).then_some(())?;
         gateway.payload_mut(request)
@@ -139,7 +139,7 @@ impl PipelineHost {
     /// Keeps what a module of another process brought.
     fn take_in(
         &self,
-        open: &Kept,
+        open: &OpenRequest,
         module: ModuleId,
         outputs: Option<Outputs>,
     ) -> Result<(), Fault> {

@@ -15,7 +15,7 @@ pub(super) struct Gateways {
     /// The workers and members that run with weights.
     serves: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
     /// Weights that gateways take to be in memory.
-    held: IndexSet<WeightsId, FxBuildHasher>,
+    announced: IndexSet<WeightsId, FxBuildHasher>,
     /// Weights that were loaded or unloaded in the event under way.
     moved: Vec<WeightsId>,
 }
@@ -33,13 +33,15 @@ impl Gateways {
                 serves.entry(weights).or_default().push((*id, member));
             }
         }
-        let held = serves.keys().copied();
-        let held = held.filter(|weights| placement.is_held(*weights)).collect();
+        let announced = serves.keys().copied();
+        let announced = announced
+            .filter(|weights| placement.is_held(*weights))
+            .collect();
         Gateways {
             there: Vec::new(),
             is_leaving: false,
             serves,
-            held,
+            announced,
             moved: Vec::new(),
         }
     }
@@ -61,8 +63,9 @@ impl<T: Clone> Fleet<T> {
             return;
         }
         self.gateways.there.push(gateway);
-        let held: Vec<(WeightsId, bool)> = self.gateways.held.iter().map(|w| (*w, true)).collect();
-        self.say_holds(&[gateway], &held, out);
+        let announced: Vec<(WeightsId, bool)> =
+            self.gateways.announced.iter().map(|w| (*w, true)).collect();
+        self.say_holds(&[gateway], &announced, out);
         if self.gateways.is_leaving {
             self.say_leave(gateway, out);
         }
@@ -77,8 +80,8 @@ impl<T: Clone> Fleet<T> {
         for weights in std::mem::take(&mut self.gateways.moved) {
             let is_held = self.placement.is_held(weights);
             let is_new = match is_held {
-                true => self.gateways.held.insert(weights),
-                false => self.gateways.held.swap_remove(&weights),
+                true => self.gateways.announced.insert(weights),
+                false => self.gateways.announced.swap_remove(&weights),
             };
             if is_new {
                 changed.push((weights, is_held));

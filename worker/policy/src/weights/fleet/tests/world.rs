@@ -239,7 +239,7 @@ impl World {
                 let was = self.fleet.under_way.get(&done.id);
                 let members = was.map(|was| was.members.clone()).unwrap_or_default();
                 for ticket in members.iter().filter(|_| refused) {
-                    let ask = self.fleet.held[ticket].member.payload;
+                    let ask = self.fleet.entries[ticket].member.payload;
                     self.stands[ask] = Stands::Waiting;
                 }
                 self.tell(now, FleetEvent::Done(DeviceId(i as u16), done));
