@@ -21,13 +21,13 @@ macro_rules! id {
 pub struct Incarnation(pub u64);
 
 id!(
-    /// A gateway: the home of the requests that it accepts.
+    /// A gateway: the owner of the requests that it accepts.
     #[derive(Default)]
     GatewayId(u16), "g"
 );
 id!(
-    /// One request (a frame), unique over all homes and their lives while it is open. In a life of its home, ids increase in
-    /// order of admission. The upper 16 bits name the home, the next 12 the life.
+    /// One request (a frame), unique over all gateways and their lives while it is open. In a life of its owner, ids increase in
+    /// order of admission. The upper 16 bits name the owner, the next 12 the life.
     RequestId(u64), "r"
 );
 id!(
@@ -78,28 +78,28 @@ id!(
 );
 
 impl RequestId {
-    /// Bits below the home.
-    const OF_HOME: u32 = 48;
-    /// Bits below the life of the home.
+    /// Bits below the owner.
+    const OF_OWNER: u32 = 48;
+    /// Bits below the life of the owner.
     const OF_LIFE: u32 = 36;
 
-    /// The request of that ordinal in a life of a home. Ids repeat after 2^36 requests. A home that begins anew counts from 0
+    /// The request of that ordinal in a life of an owner. Ids repeat after 2^36 requests. An owner that begins anew counts from 0
     /// again: the lowest bits of its incarnation keep results of requests of its earlier life from meeting new requests.
-    pub fn at(home: GatewayId, life: Incarnation, ordinal: u64) -> Self {
-        let lives = 1 << (Self::OF_HOME - Self::OF_LIFE);
+    pub fn at(owner: GatewayId, life: Incarnation, ordinal: u64) -> Self {
+        let lives = 1 << (Self::OF_OWNER - Self::OF_LIFE);
         let life = (life.0 % lives) << Self::OF_LIFE;
         let ordinal = ordinal & ((1 << Self::OF_LIFE) - 1);
-        RequestId(u64::from(home.0) << Self::OF_HOME | life | ordinal)
+        RequestId(u64::from(owner.0) << Self::OF_OWNER | life | ordinal)
     }
 
-    /// Its ordinal in that life of its home.
+    /// Its ordinal in that life of its owner.
     pub fn ordinal(self) -> u64 {
         self.0 & ((1 << Self::OF_LIFE) - 1)
     }
 
-    /// Its home.
-    pub fn home(self) -> GatewayId {
-        GatewayId((self.0 >> Self::OF_HOME) as u16)
+    /// Its owner: the gateway that accepted it.
+    pub fn owner(self) -> GatewayId {
+        GatewayId((self.0 >> Self::OF_OWNER) as u16)
     }
 }
 
@@ -167,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_two_lives_of_a_home_differ() {
+    fn ids_of_two_lives_of_an_owner_differ() {
         let id = |life| RequestId::at(GatewayId(3), Incarnation(life), 7);
         assert_ne!(id(0), id(1));
         for id in [id(0), id(1), id(u64::MAX)] {
-            assert_eq!((id.home(), id.ordinal()), (GatewayId(3), 7));
+            assert_eq!((id.owner(), id.ordinal()), (GatewayId(3), 7));
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 /// within the travel time of a message; far fewer requests end in that time.
 pub const ENDED_REMEMBERED_DEFAULT: usize = 1 << 16;
 
-/// How often a home sends a request to a module: once, and once more if the worker died.
+/// How often a gateway sends a request to a module: once, and once more if the worker died.
 const SENDS_MAX: u32 = 2;
 
 /// An invariant of every run.
@@ -37,7 +37,7 @@ pub enum Invariant {
     NothingAfterEnd,
     /// No request is open later than its deadline and grace.
     EndsInTime,
-    /// A module's results count for the request for which it ran, and a home sends a request to a module twice at most.
+    /// A module's results count for the request for which it ran, and a gateway sends a request to a module twice at most.
     OwnResults,
     /// Queues and tables are within their named bounds.
     WithinBounds,
@@ -109,7 +109,7 @@ pub struct Checker {
     in_flight: IndexSet<RequestId, FxBuildHasher>,
     /// When requests must have ended, where that was said. Requests that have are taken out when their time comes.
     due: BTreeSet<(Timestamp, RequestId)>,
-    /// How often the home sent a request that is in flight to a module.
+    /// How often the gateway sent a request that is in flight to a module.
     sent: IndexMap<RequestId, Vec<(ModuleId, u32)>, FxBuildHasher>,
     running: BTreeMap<DeviceId, BatchId>,
     /// Outcome and time of the most recently ended requests, and the order in which they ended.
@@ -181,7 +181,7 @@ impl Checker {
         self.due.insert((by, request));
     }
 
-    /// A home sent a request to a worker of a module.
+    /// A gateway sent a request to a worker of a module.
     ///
     /// # Errors
     /// [`Invariant::OwnResults`] when it did so for the third time: a module runs once, and once more if its worker died.
@@ -205,7 +205,7 @@ impl Checker {
         })
     }
 
-    /// A home hears a result from where the request is. `is_own`: its module ran there for that request, not for one with the same
+    /// A gateway hears a result from where the request is. `is_own`: its module ran there for that request, not for one with the same
     /// id in another life, and not at all.
     ///
     /// # Errors

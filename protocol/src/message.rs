@@ -19,7 +19,7 @@ pub use to_controller::{
 };
 pub use to_device::{Arrival, Place, ToDevice};
 pub use to_gateway::{
-    BOUND_MAX, BatchShape, DoorPlan, Fault, Filled, Finished, ModulePlan, Started, ToGateway,
+    BOUND_MAX, BacklogCheck, BatchShape, Fault, Filled, Finished, ModulePlan, Started, ToGateway,
 };
 
 /// A role of one pipeline.

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use spillgate_controller_policy::shares::water;
-use spillgate_controller_policy::shares::{Party, StreamKey};
+use spillgate_controller_policy::shares::{ClientStream, Party};
 use spillgate_pipeline::clients::{Claim, ClientKey};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
@@ -186,7 +186,7 @@ impl SimClient {
     fn party(&self, name: &str, request: usize) -> Party {
         Party {
             client: ClientKey::of(name),
-            stream: StreamKey(request as u64 % u64::from(self.streams)),
+            stream: ClientStream(request as u64 % u64::from(self.streams)),
             weight: self.weight,
             stream_weight: 1.0,
             class: self.class,

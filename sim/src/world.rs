@@ -487,7 +487,7 @@ impl World {
             Occurrence::Camera { camera, due } => self.on_camera(camera, due),
             Occurrence::Leave(request) => {
                 self.note(Kind::Leave, request.0);
-                self.drive_gateway(request.home(), GatewayEvent::Cancel(request))
+                self.drive_gateway(request.owner(), GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::ReadEnd { device, .. } => self.read_end(device),
@@ -511,7 +511,7 @@ impl World {
             None => self.is_reported(ordinal),
         };
         if counts {
-            let home = Address::Gateway(request.id.home());
+            let home = Address::Gateway(request.id.owner());
             request.sent_at = self.clock(home).moment(request.sent_at);
             self.tally.ended(&request, ordinal, self.now, outcome, used);
         } else {

@@ -14,11 +14,11 @@ use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::family::{Family, FamilyMember};
 use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::pipeline::{
-    Adapt, BatchLimits, Damaged, Limits, Module, OptionValue, Output, Pipeline, PortRef, Source,
-    Variant, Workers,
+    BatchLimits, Damaged, Limits, Module, OptionValue, Output, Pipeline, PortRef, Source, Variant,
+    Workers,
 };
 use spillgate_pipeline::placement::Sharing;
-use spillgate_pipeline::policy::PolicyConfig;
+use spillgate_pipeline::policy::{Adapt, PolicyConfig};
 use spillgate_protocol::session::{PipelineHash, Timing};
 use spillgate_protocol::topology::{Process, Topology};
 
@@ -265,7 +265,9 @@ fn of_topology(topology: &Topology) -> Value {
             memory,
         } = process;
         let controllers: Vec<u16> = controllers.iter().map(|module| module.0).collect();
-        let workers = workers.iter().map(|(module, devices)| json!([module.0, devices]));
+        let workers = workers
+            .iter()
+            .map(|(module, devices)| json!([module.0, devices]));
         json!([
             &**name,
             address,
@@ -298,7 +300,6 @@ fn of_timing(timing: &Timing) -> Value {
 mod tests {
     use expect_test::expect;
     use spillgate_pipeline::compile;
-    use spillgate_pipeline::execution::ExecutionTimes;
     use spillgate_protocol::topology::parse_topology;
 
     use super::*;
@@ -321,10 +322,9 @@ processes:
         let catalog = spillgate_modules::library().catalog();
         let compiled = compile(pipeline, "one.yaml", &catalog, None).unwrap();
         let topology = parse_topology(topology, "topology.yaml", &compiled.pipeline).unwrap();
-        let times = [vec![], vec![vec![Duration::from_millis(1); 2]]];
         let planned = Planned {
             batch: vec![1, 2],
-            execution: times.into_iter().map(ModuleExecution::of_variants).collect::<ExecutionTimes>(),
+            execution: vec![vec![], vec![Duration::from_millis(1); 2]].into(),
             workers: vec![0, 1],
             alone: true,
         };
@@ -333,7 +333,7 @@ processes:
 
     #[test]
     fn the_form_is_stated() {
-        expect![].assert_eq(&said(PIPELINE, TOPOLOGY));
+        expect![[r#"[["pipeline","one",100000000,["payload","bytes"],[["module",0,"source","source",[],[["payload","bytes"]],null,[],null,null,1,null,[2048,600000000000],[1,1],[],64,0,[]],["module",1,"m","noop",[[0,0],null],[["payload","bytes"]],null,[],null,null,8,null,[2048,600000000000],[1,1],["emulated"],64,0,[]]],[["payload",[1,0],"bytes"]],["policy","spillgate",null,false,null,null,null,5000000000],null,["limits",1024,64,33177600,16777216,null,32,"served"],["clients","token","stream",null,"together",[1.0,0,null,null,false],[]]],["plan",[1,2],[0,1],true,[[0,[]],[0,[[1000000,1000000]]]]],["topology",[["gateway-0",null,0,[],[],[]],["m-0","10.0.0.7:7720",null,[0,1],[[1,["emulated"]]],[]]],[1000000000,3000000000,100000000,1000000000],null]]"#]].assert_eq(&said(PIPELINE, TOPOLOGY));
     }
 
     #[test]
@@ -353,7 +353,11 @@ processes:
             assert!(PIPELINE.contains(of), "{of}");
             assert_ne!(said(&PIPELINE.replace(of, by), TOPOLOGY), own, "{by}");
         }
-        for (of, by) in [("7720", "7721"), ("m-0", "m-1"), ("processes:", "silence: { suspect: 2s }\nprocesses:")] {
+        for (of, by) in [
+            ("7720", "7721"),
+            ("m-0", "m-1"),
+            ("processes:", "silence: { suspect: 2s }\nprocesses:"),
+        ] {
             assert_ne!(said(PIPELINE, &TOPOLOGY.replace(of, by)), own, "{by}");
         }
     }

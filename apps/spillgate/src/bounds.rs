@@ -112,7 +112,7 @@ const BOUNDS: &[Bound] = &[
     bound!(
         Models,
         "members of a family in memory, where no memory is given",
-        words("all", crate::fleets),
+        words("all", crate::devices::fleets),
         "none is unloaded"
     ),
     bound!(
@@ -174,7 +174,7 @@ const BOUNDS: &[Bound] = &[
     bound!(
         Processes,
         "bytes that a process holds for gateways; for one of them no more than is free",
-        words("the flag", crate::part),
+        words("the flag", crate::process_context),
         "kept values are given up, then the newest request is dropped, `memory`",
         "worker --memory"
     ),

@@ -62,7 +62,7 @@ impl Upstreams {
             ran_together,
             started_at: batch.started_at,
             expected_end: batch.expected_end,
-            told_end: batch.told_end,
+            reported_end: batch.reported_end,
             ended_at: batch.ended_at,
             incarnation: self.life,
             is_traced: own.iter().any(|(m, _)| m.payload.is_traced()),

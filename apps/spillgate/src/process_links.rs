@@ -14,8 +14,8 @@ use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
-use spillgate_protocol::session::rights::{Roster, Seat};
 use spillgate_protocol::session::Greeting;
+use spillgate_protocol::session::rights::{Roster, Seat};
 use spillgate_protocol::values::Peer;
 
 use crate::agreement;
@@ -178,7 +178,7 @@ impl Local {
             request: request.id,
             drop: Box::new(drop),
         };
-        self.host.device_says(worker, request.id.home(), dropped);
+        self.host.device_says(worker, request.id.owner(), dropped);
     }
 
     /// The name of a process in the topology.
@@ -257,7 +257,7 @@ impl links::Roles for Local {
 
     fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
         let its: Vec<GatewayId> = Self::gateways(peer).collect();
-        let of_its = requests.into_iter().filter(|id| its.contains(&id.home()));
+        let of_its = requests.into_iter().filter(|id| its.contains(&id.owner()));
         self.router.values.ended(of_its);
     }
 

@@ -10,7 +10,7 @@ use spillgate_controller::api::{Api, Sampler};
 use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
 use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
-use spillgate_controller_policy::door::DoorLimits;
+use spillgate_controller_policy::connection_admission::ConnectionLimits;
 use spillgate_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,7 +80,7 @@ impl ClientPort {
             );
         }
         EdgeLimits {
-            door: DoorLimits {
+            admission: ConnectionLimits {
                 connections,
                 // The same part of them.
                 per_address: (self.connections_per_address * connections / self.connections).max(1),

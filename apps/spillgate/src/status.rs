@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use spillgate_controller::host::{ClientCount, PipelineHost};
-use spillgate_controller_policy::gateway::{GatewayView, ModuleView, Standing};
+use spillgate_controller_policy::gateway::{GatewayView, ModuleView, WorkerHealth};
 use spillgate_link::links::{Links, PeerView};
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::pipeline::Module;
@@ -376,7 +376,7 @@ impl StatusReader {
                 process,
                 device,
                 has: worker.has,
-                state: name_of(worker.standing).to_owned(),
+                state: name_of(worker.health).to_owned(),
             }
         });
         let mut status = planned(module, seen.state.as_deref(), &seen.plan.guidance);
@@ -531,13 +531,13 @@ fn error_status(of: &ErrorReading) -> ErrorStatus {
     }
 }
 
-fn name_of(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Serves => "serves",
-        Standing::SetAside => "set_aside",
-        Standing::Leaves => "leaves",
-        Standing::Suspected => SUSPECTED,
-        Standing::Away => AWAY,
+fn name_of(health: WorkerHealth) -> &'static str {
+    match health {
+        WorkerHealth::Serves => "serves",
+        WorkerHealth::SetAside => "set_aside",
+        WorkerHealth::Leaves => "leaves",
+        WorkerHealth::Suspected => SUSPECTED,
+        WorkerHealth::Away => AWAY,
     }
 }
 

@@ -322,7 +322,7 @@ impl Values {
             keep,
             is_traced,
         } = whole;
-        let holder = self.holder(request.home());
+        let holder = self.holder(request.owner());
         let frame = frame.unwrap_or(Frame {
             format: FrameFormat::Bytes,
             data: Bytes::new(),
@@ -483,7 +483,7 @@ impl Values {
         if !self.is_worth(port, value, place) || !self.kept.lock().is_open(request) {
             return false;
         }
-        let holder = self.holder(request.home());
+        let holder = self.holder(request.owner());
         // A decoded picture holds its bytes already.
         let held = match module {
             ModuleId::SOURCE => Ok(value.clone()),

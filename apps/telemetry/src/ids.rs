@@ -4,8 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
-use spillgate_pipeline::id::Incarnation;
-use spillgate_pipeline::id::{BatchId, WorkerId};
+use spillgate_pipeline::id::{BatchId, Incarnation, WorkerId};
 
 /// Step of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators"): odd, so that
 /// the state visits every value.

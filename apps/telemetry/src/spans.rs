@@ -136,7 +136,7 @@ impl SpanBuilder {
         let expected = record.expected_end.since(record.started_at);
         let measured = record.ended_at.since(record.started_at);
         let error_ms = record.ended_at.budget_at(record.expected_end).as_ms_f64();
-        let completion_ms = record.ended_at.budget_at(record.told_end).as_ms_f64();
+        let completion_ms = record.ended_at.budget_at(record.reported_end).as_ms_f64();
         span.attributes = vec![
             KeyValue::new("spillgate.pipeline", pipeline.name.clone()),
             KeyValue::new("spillgate.module", module_name(pipeline, record.module)),

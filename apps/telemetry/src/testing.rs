@@ -6,8 +6,7 @@ use std::time::Duration;
 use spillgate_controller::record::{BatchRecord, RequestRecord, Sizes, TraceContext};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::Incarnation;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Outcome, Request};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -121,7 +120,7 @@ pub fn batch() -> BatchRecord {
         ran_together: 4,
         started_at: at(1061),
         expected_end: at(1121),
-        told_end: at(1119),
+        reported_end: at(1119),
         ended_at: at(1125),
         incarnation: LIFE,
         is_traced: true,

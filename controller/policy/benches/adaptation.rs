@@ -9,8 +9,10 @@ use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationConfig, AdaptationEvent, AdaptiveVariant, ClientReport, Method, PERIOD,
     PREFETCHED_DEFAULT, QUICK_GAP, STEPS_DEFAULT, SWITCH_TIME_DEFAULT, Variant,
 };
-use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
-use spillgate_controller_policy::client_link::LinkReport;
+use spillgate_controller_policy::uplink::UplinkReport;
+use spillgate_controller_policy::variant_selector::{
+    FrameSize, Outlook, StreamKey, VariantSelector,
+};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, WorkerId};
 use spillgate_pipeline::pipeline;
@@ -69,7 +71,7 @@ fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
         beside: 0.0,
         rest: Duration::from_millis(2),
     };
-    let mut cameras = Cameras::new(name, &pipeline.modules[1], 0, 7);
+    let mut selector = VariantSelector::new(name, &pipeline.modules[1], 0, 7);
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let reports: Vec<ClientReport> = (0..CLIENTS).map(|_| report(&mut rng)).collect();
     let frame = FrameSize {
@@ -78,27 +80,27 @@ fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
         bytes: 40_000,
     };
     let mut now = Timestamp::ZERO;
-    let mut frames = |cameras: &mut Cameras, now: Timestamp| {
+    let mut frames = |selector: &mut VariantSelector, now: Timestamp| {
         for (client, report) in (0..).zip(&reports) {
-            let key = CameraKey(client);
+            let key = StreamKey(client);
             for _ in 0..(report.rate * PERIOD.as_secs_f64()) as u32 {
-                cameras.asked(now, (key, ClientKey(client)), frame, report.slo);
+                selector.asked(now, (key, ClientKey(client)), frame, report.slo);
             }
             // Links waver, as in the evaluation.
             let bandwidth = report.bandwidth * rng.random_range(0.7..1.3);
-            let link = LinkReport {
+            let link = UplinkReport {
                 bandwidth,
                 round_trip: report.round_trip,
             };
-            cameras.heard(now, key, link);
+            selector.heard(now, key, link);
         }
     };
-    frames(&mut cameras, now);
+    frames(&mut selector, now);
     bencher.bench_local(|| {
         now = now + PERIOD;
-        frames(&mut cameras, now);
-        cameras.decide(now, &outlook);
-        cameras.news().len()
+        frames(&mut selector, now);
+        selector.decide(now, &outlook);
+        selector.news().len()
     });
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::{ModuleState, StatePlanner};
-use spillgate_pipeline::id::Incarnation;
-use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::id::{Incarnation, ModuleId};
 use spillgate_pipeline::policy::{DropPolicy, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;

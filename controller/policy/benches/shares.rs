@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::shares::{Party, Shares, StreamKey};
+use spillgate_controller_policy::shares::{ClientStream, Party, Shares};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::time::Timestamp;
 
@@ -19,7 +19,7 @@ fn pass(bencher: divan::Bencher<'_, '_>, n_clients: u64) {
         i += 1;
         let party = Party {
             client: ClientKey(i * 7919 % n_clients),
-            stream: StreamKey(0),
+            stream: ClientStream(0),
             weight: 1.0,
             stream_weight: 1.0,
             class: 0,

@@ -42,19 +42,19 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Requests,
         "requests in a pool",
-        words("`queue:` of the module by its workers", crate::pool),
+        words("`queue:` of the module by its workers", crate::stage::pool),
         "dropped, `queue_full`"
     ),
     bound!(
         Requests,
         "asks of workers that stand at a pool",
-        words("one a worker", crate::pool),
+        words("one a worker", crate::stage::pool),
         "the newer takes its place"
     ),
     bound!(
         Requests,
         "waiting requests of a pool that are sorted to form a batch",
-        count(crate::pool::SORTED_MAX),
+        count(crate::stage::pool::SORTED_MAX),
         "only the last deadline decides which end is served first"
     ),
     bound!(
@@ -108,7 +108,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Clients,
         "time that streams have once their connection retired",
-        time(crate::door::AGE_GRACE),
+        time(crate::connection_admission::AGE_GRACE),
         "they end; what they took is answered"
     ),
     bound!(
@@ -120,25 +120,25 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Variants,
         "streams whose variants are chosen one by one",
-        count(crate::cameras::CAMERAS_MAX),
+        count(crate::variant_selector::STREAMS_MAX),
         "the others share a place"
     ),
     bound!(
         Variants,
         "bits a second of a link that a client may report",
-        range(crate::client_link::BANDWIDTH_BOUNDS),
+        range(crate::uplink::BANDWIDTH_BOUNDS),
         "cut to the bound"
     ),
     bound!(
         Variants,
         "round trip that a client may report",
-        time(crate::client_link::ROUND_TRIP_MAX),
+        time(crate::uplink::ROUND_TRIP_MAX),
         "cut to the bound"
     ),
     bound!(
         Variants,
         "time between two reports of a client that are taken",
-        time(crate::client_link::REPORT_EVERY),
+        time(crate::uplink::REPORT_EVERY),
         "the report is left out"
     ),
     bound!(

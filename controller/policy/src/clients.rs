@@ -10,7 +10,7 @@ use spillgate_protocol::message::{Offered, Portion};
 
 use crate::limits::{DEPTH, Limits, Reached, Used};
 use crate::refusal::Refusal;
-use crate::shares::{CLIENTS_MAX, Party, StreamKey};
+use crate::shares::{CLIENTS_MAX, ClientStream, Party};
 use crate::sweep::Sweep;
 
 /// A client with nothing in flight is forgotten after so long without a request: it has its full rate again ([`DEPTH`]), and what it
@@ -62,7 +62,12 @@ impl RightsByKey {
     }
 
     /// A client with its rights. What its token says goes first. `token`: `None` where it has none of its own.
-    pub fn party(&self, client: ClientKey, stream: StreamKey, token: Option<TokenShare>) -> Party {
+    pub fn party(
+        &self,
+        client: ClientKey,
+        stream: ClientStream,
+        token: Option<TokenShare>,
+    ) -> Party {
         let rights = self.of(client);
         let is_known = token.is_some() || self.named.contains_key(&client);
         let token = token.unwrap_or_default();

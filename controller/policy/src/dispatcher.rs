@@ -8,13 +8,13 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{BOUND_MAX, BatchShape, Started};
 
-use crate::gateway::WorkerView;
-
 use affinity::Holders;
 use shadow::{Shadow, Sort};
+pub use view::{WorkerHealth, WorkerView};
 
 mod affinity;
 mod shadow;
+mod view;
 
 /// The least part of all requests that a gateway is taken to accept.
 const PART_MIN: f64 = 0.001;
@@ -27,7 +27,7 @@ pub struct Dispatcher {
     /// The worker of each request that was sent and has not come back, and the sort of the request.
     sent: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
     /// Requests that another worker has now, the suspected worker that may answer all the same, and their sort.
-    strays: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
+    duplicates: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
     turn: usize,
     holders: Holders,
     /// Of all requests, as its controller says.
@@ -43,7 +43,7 @@ impl Dispatcher {
             shape,
             workers,
             sent: IndexMap::default(),
-            strays: IndexMap::default(),
+            duplicates: IndexMap::default(),
             turn: 0,
             holders: Holders::default(),
             part: 1.0,
@@ -205,7 +205,7 @@ impl Dispatcher {
     pub fn views(&self) -> Vec<WorkerView> {
         let view = |shadow: &Shadow| WorkerView {
             worker: shadow.worker,
-            standing: shadow.standing(),
+            health: shadow.health(),
             has: shadow.outstanding + shadow.background,
         };
         self.workers.iter().map(view).collect()
@@ -255,7 +255,7 @@ impl Dispatcher {
             .map(|(&id, _)| id)
             .collect();
         self.sent.retain(|_, (i, _)| *i != idx);
-        self.strays.retain(|_, (i, _)| *i != idx);
+        self.duplicates.retain(|_, (i, _)| *i != idx);
         lost.sort_unstable();
         lost
     }
@@ -281,35 +281,35 @@ impl Dispatcher {
     }
 
     /// Another worker is to have a request of a suspected one, which may answer all the same.
-    pub fn let_stray(&mut self, request: RequestId) {
+    pub fn let_duplicate(&mut self, request: RequestId) {
         if let Some((idx, sort)) = self.sent.swap_remove(&request) {
             self.workers[idx].gives_back(sort);
-            self.strays.insert(request, (idx, sort));
+            self.duplicates.insert(request, (idx, sort));
         }
     }
 
     /// No other worker has the request: the suspected one keeps it.
     pub fn keep(&mut self, request: RequestId) {
-        if let Some((idx, sort)) = self.strays.swap_remove(&request) {
+        if let Some((idx, sort)) = self.duplicates.swap_remove(&request) {
             self.workers[idx].takes(sort);
             self.sent.insert(request, (idx, sort));
         }
     }
 
-    /// Requests that strayed.
-    pub fn n_strayed(&self) -> usize {
-        self.strays.len()
+    /// Requests that another worker has now and a suspected one may answer.
+    pub fn n_duplicates(&self) -> usize {
+        self.duplicates.len()
     }
 
-    /// The worker at which a request strayed.
-    pub fn stray_at(&self, request: RequestId) -> Option<WorkerId> {
-        let (idx, _) = *self.strays.get(&request)?;
+    /// The suspected worker that may answer for a request that another one has.
+    pub fn duplicate_at(&self, request: RequestId) -> Option<WorkerId> {
+        let (idx, _) = *self.duplicates.get(&request)?;
         Some(self.workers[idx].worker)
     }
 
     /// What the suspected worker says of the request counts no more. Returns that worker, if there is one.
-    pub fn forget_stray(&mut self, request: RequestId) -> Option<WorkerId> {
-        let (idx, _) = self.strays.swap_remove(&request)?;
+    pub fn forget_duplicate(&mut self, request: RequestId) -> Option<WorkerId> {
+        let (idx, _) = self.duplicates.swap_remove(&request)?;
         Some(self.workers[idx].worker)
     }
 

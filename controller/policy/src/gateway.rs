@@ -1,6 +1,6 @@
-//! The gateway of one pipeline: the home of the requests that it accepted. It admits them, joins their branches, decides
-//! which worker runs each module, passes what a module brought to the modules after it, and ends each request exactly
-//! once: at the latest by its own timer, a grace after the deadline, when an answer is lost.
+//! The gateway of one pipeline: the owner of the requests that it accepted. It admits them, joins their branches, passes what
+//! a module brought to the modules after it, and ends each request exactly once: at the latest by its own timer, a grace after
+//! the deadline, when an answer is lost. Which worker runs a request at a module is for the [`Stage`] of that module.
 //!
 //! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
 //! workers.
@@ -10,47 +10,45 @@ mod age;
 pub(crate) mod applications;
 mod content;
 mod demand;
-mod dispatch;
+mod effects;
 pub(crate) mod ends;
 mod exchange;
 mod hear;
 mod joins;
-mod pull;
+mod route;
 mod view;
 mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{
     DeviceId, GatewayId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
 };
-use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{
-    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Message, ModulePlan,
-    ModuleState, Place, Places, Sessions, ToController, ToDevice, ToGateway,
+    Address, Arrival, Envelope, Fault, Filled, Message, Place, Places, Sessions, ToController,
+    ToDevice, ToGateway,
 };
 
-use crate::cameras::{Asked, CameraKey, Seating};
-use crate::client_link::LinkReport;
-use crate::dispatcher::Dispatcher;
+pub use crate::dispatcher::{WorkerHealth, WorkerView};
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
-use crate::pool::Pool;
 use crate::refusal::Refusal;
+pub use crate::stage::ModuleView;
+use crate::stage::{Effect, Stage, StageConfig};
+use crate::uplink::UplinkReport;
+use crate::variant_selector::{Asked, StreamKey, StreamWorker};
 use adapting::Adapting;
 use applications::Applications;
 use content::Content;
 use demand::Demands;
 use exchange::Exchange;
-use joins::{Joiner, Joins};
-pub use view::{AdaptationView, Forecast, GatewayView, ModuleView, Standing, WorkerView};
+use joins::{Joins, Route};
+pub use view::{AdaptationView, Forecast, GatewayView};
 
 /// What happens at a gateway.
 #[derive(Debug)]
@@ -74,7 +72,7 @@ pub enum Event<'a> {
     /// The client left.
     Cancel(RequestId),
     /// The client of a stream adapts, and says this of its link.
-    Link(CameraKey, LinkReport),
+    Uplink(StreamKey, UplinkReport),
     /// A newer frame takes the place of this request, if it still waits.
     Supersede(RequestId),
     /// All that has not ended is dropped.
@@ -93,7 +91,7 @@ pub enum Command<P, L> {
     /// Tell the client of a stream, which adapts, what its frames should be like from now on.
     Ask {
         /// The stream.
-        camera: CameraKey,
+        stream: StreamKey,
         /// What is asked.
         asked: Asked,
     },
@@ -133,34 +131,17 @@ pub struct GatewayConfig<'a> {
     pub born: Timestamp,
 }
 
-/// A module as the gateway sees it.
-struct Stage {
-    joiner: Joiner,
-    dispatcher: Dispatcher,
-    /// Requests that wait for a worker to ask for them, where dispatch is `pull`.
-    pool: Option<Pool>,
-    plan: ModulePlan,
-    /// What its controller published last.
-    state: Option<Arc<ModuleState>>,
-    /// Workers serve higher ranks first under overload.
-    ranks: bool,
-    /// The guidance as the controller gave it with the plan, and when.
-    told: (Guidance, Timestamp),
-    /// Admission by chance.
-    rng: ChaCha8Rng,
-}
-
 /// The gateway of one pipeline.
 pub struct Gateway<P, L> {
     id: GatewayId,
     incarnation: Incarnation,
     pipeline: Arc<Pipeline>,
-    successors: Vec<Vec<ModuleId>>,
-    /// By module: requests wait for its result.
-    awaited: Vec<bool>,
+    /// By module.
+    routes: Vec<Route>,
     places: Places,
     sessions: Sessions,
     ledger: Ledger<Content<P, L>>,
+    /// By module.
     stages: Vec<Stage>,
     demands: Demands,
     exchange: Exchange,
@@ -177,6 +158,8 @@ pub struct Gateway<P, L> {
     n_ignored: u64,
     /// Requests of the event under way, by device.
     sends: Vec<(DeviceId, Vec<Arrival<L>>)>,
+    /// Scratch: what a stage decided.
+    effects: Vec<Effect>,
 }
 
 impl<P, L: Clone> Gateway<P, L> {
@@ -195,32 +178,17 @@ impl<P, L: Clone> Gateway<P, L> {
             let serving = places.iter().filter(move |p| p.module == module);
             serving.map(|p| p.device.idx()).collect()
         };
+        let stages = StageConfig {
+            pipeline,
+            planned,
+            turn: usize::from(id.0),
+            seed,
+            born,
+        };
         let stage = |module: ModuleId| {
             let serving = places.iter().filter(|p| p.module == module);
             let workers: Vec<WorkerId> = serving.map(|p| p.worker).collect();
-            let shape = BatchShape {
-                size: planned.batch[module.idx()],
-                execution: planned.duration(module),
-            };
-            Stage {
-                joiner: Joiner::new(pipeline, module),
-                pool: pipeline.is_pulled(module).then(|| {
-                    Pool::new(pipeline, module, planned, workers.len(), usize::from(id.0))
-                }),
-                dispatcher: Dispatcher::new(pipeline.dispatch_to(module), shape, &workers),
-                plan: ModulePlan {
-                    shape,
-                    admits: 1.0,
-                    door: None,
-                    part: 1.0,
-                    knows_gateways: false,
-                    guidance: Guidance::NONE,
-                },
-                state: None,
-                ranks: pipeline.policy.recipe().ranks,
-                told: (Guidance::NONE, born),
-                rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
-            }
+            Stage::new(&stages, module, &workers)
         };
         let served: Arc<[VariantId]> = (pipeline.modules.iter())
             .map(|m| VariantId(m.served() as u16))
@@ -230,8 +198,7 @@ impl<P, L: Clone> Gateway<P, L> {
         Gateway {
             id,
             incarnation,
-            successors: ids.clone().map(|m| pipeline.successors(m)).collect(),
-            awaited: pipeline.awaited(),
+            routes: Route::all(pipeline),
             places: Places::new(places),
             sessions: Sessions::default(),
             ledger: Ledger::new(pipeline, planned, &on_devices),
@@ -247,6 +214,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ages_at: born,
             n_ignored: 0,
             sends: Vec::new(),
+            effects: Vec::new(),
             pipeline: pipeline.clone(),
         }
     }
@@ -266,13 +234,13 @@ impl<P, L: Clone> Gateway<P, L> {
         let n_modules = self.pipeline.modules.len();
         self.stream_asked(now, offer);
         let variants = self.variants_of(offer);
-        let seating = self.seating_of(offer);
+        let worker = self.worker_of_stream(offer);
         let admitted = self.ledger.admit(now, id, offer, |request| {
             let (payload, load) = content();
-            let (seat, rank) = match seating {
-                Seating::Anywhere => (None, request.rank),
-                Seating::At(seat) => (Some(seat), request.rank),
-                Seating::Standing => (None, 0),
+            let (binding, rank) = match worker {
+                StreamWorker::Any => (None, request.rank),
+                StreamWorker::Bound(binding) => (Some(binding), request.rank),
+                StreamWorker::Leftover => (None, 0),
             };
             Content {
                 request: Request { rank, ..*request },
@@ -282,7 +250,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 joins: Joins::new(n_modules),
                 members: offer.members.clone(),
                 variants,
-                seat,
+                binding,
             }
         });
         self.demands.offered(now, self.ledger.offered());
@@ -326,7 +294,7 @@ impl<P, L: Clone> Gateway<P, L> {
             Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
             Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
             Event::Suspected(peer) => self.suspect(now, peer, out),
-            Event::Trusted(peer) => self.each_worker(peer, Dispatcher::trust),
+            Event::Trusted(peer) => self.each_worker(peer, Stage::trusted),
             Event::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, message, out);
@@ -336,7 +304,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Unsent(worker, id) => self.unsent(now, worker, id, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
-            Event::Link(camera, link) => self.link(now, camera, link),
+            Event::Uplink(stream, uplink) => self.uplink(now, stream, uplink),
             Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
                 for id in self.ledger.open_requests() {
@@ -346,26 +314,18 @@ impl<P, L: Clone> Gateway<P, L> {
             Event::Wakeup => self.wake(now, out),
         }
         self.serve_asks(now, out);
-        if self.sends.is_empty() {
-            return;
-        }
-        let mut sends = std::mem::take(&mut self.sends);
-        for (device, requests) in sends.drain(..) {
-            self.tell_device(device, ToDevice::Requests(requests), out);
-        }
-        self.sends = sends;
+        self.send_requests(out);
     }
 
     /// The next moment at which something happens without an event from outside: a report is due, a waiting request expires, or a
     /// request has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let reports_at = [self.demands.reports_at(), self.exchange.reports_at()];
-        let all = reports_at.into_iter().chain([
-            self.checks_at,
-            self.pool_expires_at(),
-            self.adapts_at(),
-        ]);
-        all.flatten().min()
+        let all = reports_at
+            .into_iter()
+            .chain([self.checks_at, self.adapts_at()]);
+        let stages = self.stages.iter().map(Stage::next_wakeup);
+        all.chain(stages).flatten().min()
     }
 
     /// What the driver keeps for a request; `None` once it has ended.
@@ -385,7 +345,7 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// The first module of which no worker takes requests, where it has workers: the pipeline cannot be served.
     pub fn unserved(&self) -> Option<ModuleId> {
-        let idx = (self.stages.iter()).position(|stage| !stage.dispatcher.takes_requests());
+        let idx = (self.stages.iter()).position(|stage| !stage.takes_requests());
         idx.map(|idx| ModuleId(idx as u16))
     }
 
@@ -401,34 +361,30 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// Requests that are at workers, counted once a module.
     pub fn n_at_workers(&self) -> usize {
-        self.stages.iter().map(|s| s.dispatcher.n_sent()).sum()
+        self.stages.iter().map(Stage::n_at_workers).sum()
     }
 
     /// Requests that another worker has now and a suspected one may answer, counted once a module.
-    pub fn n_strayed(&self) -> usize {
-        self.stages.iter().map(|s| s.dispatcher.n_strayed()).sum()
+    pub fn n_duplicates(&self) -> usize {
+        self.stages.iter().map(Stage::n_duplicates).sum()
     }
 
     /// The workers whose answer for a request counts.
     pub fn workers_with(&self, id: RequestId) -> Vec<WorkerId> {
-        let dispatchers = self.stages.iter().map(|s| &s.dispatcher);
-        let at = dispatchers.flat_map(|d| [d.location(id), d.stray_at(id)]);
+        let at = self.stages.iter().flat_map(|s| s.workers_with(id));
         at.flatten().collect()
     }
 
     /// Whether a request was sent to that worker, and waits for its answer alone: it has not ended, and no other worker has it.
     pub fn is_at(&self, worker: WorkerId, id: RequestId) -> bool {
         let stage = (self.module_of(worker)).and_then(|module| self.stages.get(module.idx()));
-        stage.is_some_and(|stage| stage.dispatcher.location(id) == Some(worker))
+        stage.is_some_and(|stage| stage.worker_with(id) == Some(worker))
     }
 
     /// Whether the answer of that worker counts for a request.
     pub fn awaits(&self, worker: WorkerId, id: RequestId) -> bool {
         let stage = (self.module_of(worker)).and_then(|module| self.stages.get(module.idx()));
-        stage.is_some_and(|stage| {
-            let at = [stage.dispatcher.location(id), stage.dispatcher.stray_at(id)];
-            at.contains(&Some(worker))
-        })
+        stage.is_some_and(|stage| stage.workers_with(id).contains(&Some(worker)))
     }
 
     /// Requests that have not ended.
@@ -439,57 +395,6 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Of these, requests without an SLO.
     pub fn in_background(&self) -> usize {
         self.ledger.in_background()
-    }
-
-    /// A batch of that time and size ended. The requests of it that the worker has are charged for it.
-    fn charge(
-        &mut self,
-        module: ModuleId,
-        worker: WorkerId,
-        batch: (Duration, u32),
-        members: &[Finished],
-    ) {
-        let dispatcher = &self.stages[module.idx()].dispatcher;
-        let ids = members.iter().map(|m| m.request);
-        let ids = ids.filter(|id| dispatcher.location(*id) == Some(worker));
-        self.ledger.charge(module, batch, ids);
-    }
-
-    /// A module ran for requests: the results count and are passed on where the worker has the request and it has not ended.
-    fn finished(
-        &mut self,
-        now: Timestamp,
-        module: ModuleId,
-        worker: WorkerId,
-        members: Vec<Finished>,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        for Finished { request, result } in members {
-            let was_there = self.answers_first(module, worker, request, out)
-                || self.take_back(module, worker, request);
-            if !was_there && self.ledger.get(request).is_some() {
-                self.n_ignored += 1;
-                continue;
-            }
-            if !self.ledger.ran(request, module) {
-                continue;
-            }
-            self.brought(now, module, request, result, out);
-        }
-    }
-
-    fn brought(
-        &mut self,
-        now: Timestamp,
-        module: ModuleId,
-        id: RequestId,
-        result: Result<Filled, Fault>,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        match result {
-            Ok(filled) => self.complete(now, module, id, Some(filled), out),
-            Err(fault) => self.faulted(now, module, id, fault, out),
-        }
     }
 
     fn wake(&mut self, now: Timestamp, out: &mut Vec<Command<P, L>>) {

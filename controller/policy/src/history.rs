@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::shares::{CLIENTS_MAX, FORGOTTEN_AFTER, Party, StreamKey};
+use crate::shares::{CLIENTS_MAX, ClientStream, FORGOTTEN_AFTER, Party};
 use crate::sweep::Sweep;
 
 /// Answers that make a history: a client that waits for that many is there to use them.
@@ -50,7 +50,7 @@ impl History {
         }
         let together = Party {
             client: ClientKey::STRANGERS,
-            stream: StreamKey(party.client.0),
+            stream: ClientStream(party.client.0),
             ..*party
         };
         (together, Some(party.client))
@@ -113,7 +113,7 @@ mod tests {
         let (first, itself) = history.party(now, &party(7));
         assert_eq!(
             (first.client, first.stream),
-            (ClientKey::STRANGERS, StreamKey(7))
+            (ClientKey::STRANGERS, ClientStream(7))
         );
         assert_eq!(itself, Some(ClientKey(7)));
         for _ in 0..ANSWERS {

@@ -18,8 +18,8 @@ pub(crate) const PLACE_KEPT: Duration = Duration::from_secs(5);
 /// Most streams in the line: as many as a client's calls on one connection. Further ones take turns by chance.
 pub(crate) const LINE_MAX: usize = 1024;
 
-/// A stream of a client: its connection, and its call there.
-pub type StreamKey = (u64, u64);
+/// A stream of a client by its connection, and its call there.
+pub type CallKey = (u64, u64);
 
 /// The bytes that a client holds, and may take on top of them.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Room {
 /// A stream whose message was refused.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    stream: StreamKey,
+    stream: CallKey,
     bytes: u64,
     tried_at: Timestamp,
 }
@@ -42,13 +42,13 @@ struct Place {
 #[derive(Debug, Default)]
 pub struct Intake {
     /// What is still to come of messages that have begun.
-    to_come: IndexMap<StreamKey, u64, FxBuildHasher>,
+    to_come: IndexMap<CallKey, u64, FxBuildHasher>,
     line: VecDeque<Place>,
 }
 
 impl Intake {
     /// Whether a message of so many bytes, which has begun to come, is taken in.
-    pub fn begins(&mut self, now: Timestamp, stream: StreamKey, bytes: u64, room: Room) -> bool {
+    pub fn begins(&mut self, now: Timestamp, stream: CallKey, bytes: u64, room: Room) -> bool {
         self.line
             .retain(|place| now.since(place.tried_at) < PLACE_KEPT);
         let own = self.line.iter().position(|place| place.stream == stream);
@@ -80,19 +80,19 @@ impl Intake {
     }
 
     /// So many bytes of the stream's message came.
-    pub fn came(&mut self, stream: StreamKey, bytes: u64) {
+    pub fn came(&mut self, stream: CallKey, bytes: u64) {
         if let Some(left) = self.to_come.get_mut(&stream) {
             *left = left.saturating_sub(bytes);
         }
     }
 
     /// The stream's message is whole, or is left out.
-    pub fn ends(&mut self, stream: StreamKey) {
+    pub fn ends(&mut self, stream: CallKey) {
         self.to_come.swap_remove(&stream);
     }
 
     /// The stream is over.
-    pub fn leaves(&mut self, stream: StreamKey) {
+    pub fn leaves(&mut self, stream: CallKey) {
         self.ends(stream);
         self.line.retain(|place| place.stream != stream);
     }

@@ -25,7 +25,6 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{ClientReport, Portion};
 
-use crate::cameras::{CameraKey, FrameSize};
 use crate::clients::ClientLimits;
 use crate::families::Members;
 use crate::gate::EntryGate;
@@ -33,6 +32,7 @@ use crate::plan::Planned;
 use crate::planner::ModuleState;
 use crate::refusal::Refusal;
 use crate::shares::{Party, Ticket};
+use crate::variant_selector::{FrameSize, StreamKey};
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Offer {
     /// The models that it is for.
     pub members: Members,
     /// Its stream, where variants are chosen for each.
-    pub camera: CameraKey,
+    pub stream: StreamKey,
     /// Its frame.
     pub frame: FrameSize,
 }
@@ -414,10 +414,10 @@ impl<T> Ledger<T> {
         let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };
-        let Some(told) = returning.workers.iter().position(|w| *w == worker) else {
+        let Some(at) = returning.workers.iter().position(|w| *w == worker) else {
             return false;
         };
-        returning.workers.swap_remove(told);
+        returning.workers.swap_remove(at);
         if returning.workers.is_empty() {
             let ticket = returning.ticket;
             self.returning.swap_remove(&id);

@@ -2,19 +2,17 @@
 //! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
 //! tokens ([`access`]) and clients ([`clients`]), the variant and worker of each client ([`adaptation`]), the models that a frame asks for
-//! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), which messages of a client's streams are
+//! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`connection_admission`]), which messages of a client's streams are
 //! taken in ([`intake`]), and [`plan`]s of batch sizes
 //! and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
 pub mod adaptation;
 pub mod bounds;
-pub mod cameras;
-pub mod client_link;
 pub mod clients;
+pub mod connection_admission;
 mod costs;
 pub mod dispatcher;
-pub mod door;
 mod estimate;
 pub mod families;
 pub mod gate;
@@ -26,11 +24,13 @@ mod limits;
 pub mod module;
 pub mod plan;
 pub mod planner;
-pub mod pool;
 pub mod refusal;
 pub mod scaling;
 pub mod shares;
+mod stage;
 mod sweep;
+pub mod uplink;
+pub mod variant_selector;
 
 pub use gateway::Gateway;
 pub use ledger::Ledger;

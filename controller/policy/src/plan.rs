@@ -19,7 +19,7 @@ use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::format_duration;
 
-pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
+pub(crate) use in_time::{Bound, backlog_margin, goodput, part_in_time};
 use joint::JointPlan;
 pub use joint::sizes_for_workers;
 pub use planned::{Planned, plan_for_workers};

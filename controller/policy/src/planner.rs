@@ -5,8 +5,8 @@
 //! period have arrived, it computes its guidance. States may be lost, late or out of order: an older version never
 //! replaces a newer one, and for a missing state the last one that arrived counts.
 
+mod backlog_check;
 mod computation;
-mod door;
 mod guidance;
 mod in_force;
 mod measured;
@@ -64,8 +64,8 @@ pub struct StatePlanner {
     is_first: bool,
     /// Its time depends on what requests bring.
     is_dynamic: bool,
-    /// Share of the SLO that the door leaves to spare.
-    door_margin: f64,
+    /// Share of the SLO that the backlog check leaves to spare.
+    backlog_margin: f64,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
@@ -73,7 +73,7 @@ pub struct StatePlanner {
     states: Vec<Option<(Incarnation, Arc<ModuleState>)>>,
     workers_up: usize,
     measured: Measured,
-    /// The sizes in force leave every request the time to wait for the next batch, so there may be a door.
+    /// The sizes in force leave every request the time to wait for the next batch, so there may be a backlog check.
     leaves_time: bool,
     /// Batch sizes in force. They differ from the plan when something differs from what the plan assumes.
     batch: Vec<u32>,
@@ -121,7 +121,7 @@ impl StatePlanner {
         let mut planner = StatePlanner {
             is_first,
             is_dynamic,
-            door_margin: crate::plan::door_margin(&pipeline),
+            backlog_margin: crate::plan::backlog_margin(&pipeline),
             pipeline,
             successors,
             module,

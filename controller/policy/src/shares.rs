@@ -57,10 +57,10 @@ const COST_PART: f64 = 1.0 / 256.0;
 
 /// A stream of a client, or a connection with unary calls. `u64::MAX` stands for streams without a place of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamKey(pub u64);
+pub struct ClientStream(pub u64);
 
-impl StreamKey {
-    const OTHERS: StreamKey = StreamKey(u64::MAX);
+impl ClientStream {
+    const OTHERS: ClientStream = ClientStream(u64::MAX);
 }
 
 /// Who asks.
@@ -69,7 +69,7 @@ pub struct Party {
     /// The client.
     pub client: ClientKey,
     /// Its stream.
-    pub stream: StreamKey,
+    pub stream: ClientStream,
     /// Weight of the client among the clients of its class, more than 0.
     pub weight: f64,
     /// Weight of the stream among the streams of the client, more than 0.
@@ -86,7 +86,7 @@ impl Party {
     /// The only client, with one stream.
     pub const ONLY: Party = Party {
         client: ClientKey(0),
-        stream: StreamKey(0),
+        stream: ClientStream(0),
         weight: 1.0,
         stream_weight: 1.0,
         class: 0,
@@ -104,7 +104,7 @@ impl Party {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticket {
     client: ClientKey,
-    stream: StreamKey,
+    stream: ClientStream,
     class: u8,
     is_within: bool,
     cost: f64,

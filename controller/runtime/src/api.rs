@@ -12,9 +12,9 @@ use std::time::Duration;
 use http::HeaderName;
 use indexmap::IndexMap;
 use parking_lot::RwLock;
-use spillgate_controller_policy::cameras::FrameSize;
 use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::variant_selector::FrameSize;
 use spillgate_picture::Picture;
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::catalog::ValueType;
@@ -260,7 +260,7 @@ impl Api {
             counted: shared.counted(&pipeline.clients, &application),
             application,
             members,
-            camera: shared.camera(),
+            stream: shared.stream_key(),
             frame: size,
             sizes,
             sent_at,
@@ -474,11 +474,11 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
 
 /// A client's name: the name of its token and, behind a `/`, the name that it gives itself. Without a token it is the
 /// name that it gives itself.
-fn client_of(call: &Call, said: &str) -> Arc<str> {
+fn client_of(call: &Call, own: &str) -> Arc<str> {
     match call.token_name() {
-        None => client_name(said),
-        Some(token) if said.is_empty() => token.clone(),
-        Some(token) => Arc::from(format!("{token}/{}", cut(said))),
+        None => client_name(own),
+        Some(token) if own.is_empty() => token.clone(),
+        Some(token) => Arc::from(format!("{token}/{}", cut(own))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The edge: connections and calls before they are requests. Every byte that a client makes the process hold is on
 //! the account of bytes, and every wait has a limit. Connections that are merely held open give way to new ones.
 //!
-//! Decisions about connections are made by [`spillgate_controller_policy::door`] and carried out here.
+//! Decisions about connections are made by [`spillgate_controller_policy::connection_admission`] and carried out here.
 
 pub(crate) mod access;
 mod answers;
@@ -21,7 +21,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
+use spillgate_controller_policy::connection_admission::{
+    Admission, ConnectionAdmission, ConnectionId, ConnectionLimits, Use,
+};
 use spillgate_link::host_of;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
@@ -62,7 +64,7 @@ pub fn idle_connection_bytes(has_tls: bool) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeLimits {
     /// Bounds of connections.
-    pub door: DoorLimits,
+    pub admission: ConnectionLimits,
     /// Most concurrent calls on one connection.
     pub calls_per_connection: u32,
     /// Most bytes of one message.
@@ -91,7 +93,7 @@ pub struct EdgeView {
 }
 
 struct OpenConnections {
-    door: Door<IpAddr>,
+    admission: ConnectionAdmission<IpAddr>,
     /// The holder of each address that has connections.
     addresses: IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
     connections: IndexMap<ConnectionId, Arc<Connection>, FxBuildHasher>,
@@ -134,7 +136,7 @@ impl Edge {
             clock,
             about_now,
             open: Mutex::new(OpenConnections {
-                door: Door::new(limits.door, seed),
+                admission: ConnectionAdmission::new(limits.admission, seed),
                 addresses: IndexMap::default(),
                 connections: IndexMap::default(),
             }),
@@ -161,8 +163,8 @@ impl Edge {
     /// Its state.
     pub fn view(&self) -> EdgeView {
         EdgeView {
-            connections: self.open.lock().door.len(),
-            connections_max: self.limits.door.connections,
+            connections: self.open.lock().admission.len(),
+            connections_max: self.limits.admission.connections,
             turned_away: self.turned_away.load(Ordering::Relaxed),
             closed: self.closed.load(Ordering::Relaxed),
             held: self.account.held(),
@@ -191,16 +193,16 @@ impl Edge {
         let address = host_of(peer);
         let mut open = self.open.lock();
         let OpenConnections {
-            door,
+            admission,
             addresses,
             connections,
         } = &mut *open;
         let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
-        let (id, gone) = match door.knock(now, address, uses) {
-            Welcome::Come(id) => (id, None),
-            Welcome::Instead(id, other) => (id, connections.swap_remove(&other)),
-            Welcome::Full => {
-                let is_full = door.len() >= self.limits.door.connections;
+        let (id, gone) = match admission.admit(now, address, uses) {
+            Admission::Admitted(id) => (id, None),
+            Admission::Replaces(id, other) => (id, connections.swap_remove(&other)),
+            Admission::Full => {
+                let is_full = admission.len() >= self.limits.admission.connections;
                 drop(open);
                 // Readiness is about the whole server: the limit of one address does not count.
                 if is_full {
@@ -218,7 +220,7 @@ impl Edge {
             self.dismiss(&gone);
         }
         let Some((window, lease)) = self.window() else {
-            door.left(id);
+            admission.left(id);
             drop(open);
             self.is_full.store(true, Ordering::Relaxed);
             self.turn_away("no memory is left for a connection (--memory)");
@@ -236,10 +238,12 @@ impl Edge {
         let now = self.now();
         let mut open = self.open.lock();
         let OpenConnections {
-            door, connections, ..
+            admission,
+            connections,
+            ..
         } = &mut *open;
         let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
-        let gone = door.give_way(now, uses);
+        let gone = admission.give_way(now, uses);
         if let Some(gone) = gone.and_then(|id| connections.swap_remove(&id)) {
             self.dismiss(&gone);
         }
@@ -270,7 +274,7 @@ impl Edge {
 
     fn left(&self, id: ConnectionId) {
         let mut open = self.open.lock();
-        open.door.left(id);
+        open.admission.left(id);
         open.connections.swap_remove(&id);
         self.is_full.store(false, Ordering::Relaxed);
     }
@@ -314,7 +318,7 @@ mod tests {
     #[test]
     fn an_address_that_has_no_place_left_does_not_make_the_server_full() {
         let limits = EdgeLimits {
-            door: DoorLimits {
+            admission: ConnectionLimits {
                 connections: 2,
                 per_address: 1,
                 idle: SECOND,

@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::families::Members;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
@@ -24,6 +23,7 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
+use spillgate_controller_policy::variant_selector::{FrameSize, StreamKey};
 use spillgate_picture::Damage;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{
@@ -51,18 +51,18 @@ use crate::record::{Observer, RequestRecord, Sizes, TraceContext};
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
 
-/// Hands out the ids of requests whose home is this process.
+/// Hands out the ids of requests whose owner is this process.
 pub struct RequestIds {
-    home: GatewayId,
+    owner: GatewayId,
     life: Incarnation,
     next: AtomicU64,
 }
 
 impl RequestIds {
     /// Those of that gateway in that life.
-    pub fn new(home: GatewayId, life: Incarnation) -> Self {
+    pub fn new(owner: GatewayId, life: Incarnation) -> Self {
         RequestIds {
-            home,
+            owner,
             life,
             next: AtomicU64::new(0),
         }
@@ -70,7 +70,7 @@ impl RequestIds {
 
     fn next(&self) -> RequestId {
         let ordinal = self.next.fetch_add(1, Ordering::Relaxed);
-        RequestId::at(self.home, self.life, ordinal)
+        RequestId::at(self.owner, self.life, ordinal)
     }
 }
 
@@ -183,7 +183,7 @@ pub struct Submission {
     /// Which model of each family it is for.
     pub members: Members,
     /// Its stream, where variants are chosen for each.
-    pub camera: CameraKey,
+    pub stream: StreamKey,
     /// How large its picture is.
     pub frame: FrameSize,
     /// Of its picture, and of the client's.
@@ -212,8 +212,8 @@ pub struct MemberResult {
     pub result: Ran,
 }
 
-/// What is kept for an open request.
-struct Kept {
+/// What the host knows of an open request.
+struct OpenRequest {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
@@ -225,10 +225,10 @@ struct Kept {
     on_end: OnEnd,
 }
 
-type Command = gateway::Command<Kept, Arc<Job>>;
+type Command = gateway::Command<OpenRequest, Arc<Job>>;
 
 struct Control {
-    gateway: Option<Gateway<Kept, Arc<Job>>>,
+    gateway: Option<Gateway<OpenRequest, Arc<Job>>>,
     /// By module.
     controllers: Vec<Option<ModuleController>>,
     commands: Vec<Command>,
@@ -411,7 +411,7 @@ impl PipelineHost {
             counted,
             application,
             members,
-            camera,
+            stream,
             frame,
             sizes,
             sent_at,
@@ -421,9 +421,9 @@ impl PipelineHost {
             on_end,
         } = submission;
         let id = self.ids.next();
-        let stream = client.clone();
+        let name = client.clone();
         // Of a request that is refused all this is freed without the host's lock.
-        let mut kept = Some(Kept {
+        let mut opened = Some(OpenRequest {
             admitted_at: Timestamp::ZERO,
             number,
             client,
@@ -444,15 +444,15 @@ impl PipelineHost {
                 client: client_id,
                 party,
                 members,
-                camera,
+                stream,
                 frame,
             };
             let content = || {
-                let mut kept = kept.take().expect("a request is accepted once");
-                kept.admitted_at = now;
-                kept.times.reserve_exact(self.pipeline.modules.len());
-                let job = kept.job.clone();
-                (kept, job)
+                let mut open = opened.take().expect("a request is accepted once");
+                open.admitted_at = now;
+                open.times.reserve_exact(self.pipeline.modules.len());
+                let job = open.job.clone();
+                (open, job)
             };
             let gateway = control.gateway.as_mut();
             let gateway = gateway.expect("a process that serves clients holds a gateway");
@@ -468,9 +468,7 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
-        self.counts
-            .lock()
-            .sent(&counted, &stream, submitted.is_err());
+        self.counts.lock().sent(&counted, &name, submitted.is_err());
         submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::Incarnation;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, VariantId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, Incarnation, ModuleId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
@@ -104,7 +103,7 @@ pub struct BatchRecord {
     /// When it was expected to end when it began.
     pub expected_end: Timestamp,
     /// When it was expected to end as it was bound, which others were told.
-    pub told_end: Timestamp,
+    pub reported_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The life in which it has its id: see [`ModuleTimes::incarnation`].

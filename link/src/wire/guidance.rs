@@ -3,7 +3,7 @@
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_proto::link as pb;
-use spillgate_protocol::message::{BatchShape, DoorPlan, ModulePlan};
+use spillgate_protocol::message::{BacklogCheck, BatchShape, ModulePlan};
 
 use super::bounds::ns;
 use super::error::{Field, WireError, field};
@@ -56,10 +56,10 @@ pub(super) fn encode_plan(module: u32, plan: &ModulePlan) -> pb::Plan {
             execution_ns: ns(plan.shape.execution),
         }),
         admits: plan.admits,
-        door: plan.door.map(|door| pb::DoorPlan {
-            execution_ns: ns(door.execution),
-            downstream_ns: ns(door.downstream),
-            margin: door.margin,
+        backlog_check: plan.backlog_check.map(|check| pb::BacklogCheck {
+            execution_ns: ns(check.execution),
+            downstream_ns: ns(check.downstream),
+            margin: check.margin,
         }),
         part: plan.part,
         knows_gateways: plan.knows_gateways,
@@ -73,7 +73,7 @@ pub(super) fn decode_plan(plan: pb::Plan) -> Result<ModulePlan, WireError> {
     Ok(ModulePlan {
         shape: decode_shape(of("shape").required(plan.shape)?)?,
         admits: of("admits").ratio(plan.admits)?,
-        door: plan.door.map(decode_door).transpose()?,
+        backlog_check: plan.backlog_check.map(decode_backlog_check).transpose()?,
         part: of("part").ratio(plan.part)?,
         knows_gateways: plan.knows_gateways,
         guidance: decode(guidance)?,
@@ -88,11 +88,11 @@ fn decode_shape(shape: pb::BatchShape) -> Result<BatchShape, WireError> {
     })
 }
 
-fn decode_door(door: pb::DoorPlan) -> Result<DoorPlan, WireError> {
-    let of = |name| field("DoorPlan", name);
-    Ok(DoorPlan {
-        execution: of("execution_ns").span(door.execution_ns)?,
-        downstream: of("downstream_ns").span(door.downstream_ns)?,
-        margin: of("margin").ratio(door.margin)?,
+fn decode_backlog_check(check: pb::BacklogCheck) -> Result<BacklogCheck, WireError> {
+    let of = |name| field("BacklogCheck", name);
+    Ok(BacklogCheck {
+        execution: of("execution_ns").span(check.execution_ns)?,
+        downstream: of("downstream_ns").span(check.downstream_ns)?,
+        margin: of("margin").ratio(check.margin)?,
     })
 }

@@ -1,9 +1,8 @@
 //! Requests, why they are dropped, and their way through a module.
 
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::id::{
-    BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId,
+    BatchId, ClientId, Incarnation, MemberId, ModuleId, RequestId, VariantId, WorkerId,
 };
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};

@@ -1,5 +1,5 @@
 //! How the variant of a module is chosen that serves a request, by name. What each does is in
-//! `controller/policy/src/cameras/`.
+//! `controller/policy/src/variant_selector/`.
 
 use crate::id::ModuleId;
 

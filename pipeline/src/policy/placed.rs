@@ -17,7 +17,7 @@ pub(crate) const RECIPE: Recipe = Recipe {
     overload: None,
     learns_pace: true,
     adapts_batch: false,
-    door: false,
+    backlog_check: false,
     // The placement chooses among a few more requests than can be in time.
     gate: Some(1.05),
     gate_overfills: false,

@@ -32,7 +32,7 @@ pub struct Recipe {
     pub adapts_batch: bool,
     /// The first module drops a request when its estimate leaves less than a share of the SLO for the waits
     /// downstream.
-    pub door: bool,
+    pub backlog_check: bool,
     /// Requests are refused at the gateway over this multiple of the bottleneck's capacity.
     pub gate: Option<f64>,
     /// The gate lets in more than that where a part of the requests cannot be in time: brokers choose among them.

@@ -1,4 +1,4 @@
-//! Dispatch `pull`: a worker asks the homes of requests for work, and hands back what its batch has no room for.
+//! Dispatch `pull`: a worker asks the owners of requests for work, and hands back what its batch has no room for.
 
 use spillgate_pipeline::id::{RequestId, WorkerId};
 use spillgate_pipeline::policy::BudgetOrder;
@@ -39,7 +39,7 @@ pub struct Answer<L> {
     pub requests: Vec<Lent<L>>,
 }
 
-/// A request that its home lends to a worker that asked: the worker serves it, or hands it back.
+/// A request that its owner lends to a worker that asked: the worker serves it, or hands it back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lent<L> {
     /// The request.

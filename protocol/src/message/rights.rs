@@ -7,18 +7,18 @@ impl<L> ToDevice<L> {
     /// Whether the message is its sender's to say: a gateway speaks for its own requests, a controller for the workers of its
     /// module. The driver of a device ignores other messages, and counts them.
     pub fn is_for(&self, from: Address, places: &Places) -> bool {
-        let is_home = |request: &RequestId| from == Address::Gateway(request.home());
+        let is_owner = |request: &RequestId| from == Address::Gateway(request.owner());
         let is_controller = |worker: &WorkerId| {
             let place = places.get(*worker);
             place.is_some_and(|place| from == Address::Controller(place.module))
         };
         match self {
-            ToDevice::Requests(arrivals) => arrivals.iter().all(|a| is_home(&a.request.id)),
+            ToDevice::Requests(arrivals) => arrivals.iter().all(|a| is_owner(&a.request.id)),
             ToDevice::Answer(answer) => {
                 matches!(from, Address::Gateway(_))
-                    && answer.requests.iter().all(|o| is_home(&o.request.id))
+                    && answer.requests.iter().all(|o| is_owner(&o.request.id))
             }
-            ToDevice::Cancel(_, request) | ToDevice::Withdraw(_, request, _) => is_home(request),
+            ToDevice::Cancel(_, request) | ToDevice::Withdraw(_, request, _) => is_owner(request),
             ToDevice::Reassigned(_) => matches!(from, Address::Gateway(_)),
             ToDevice::Guide(worker, _) | ToDevice::Load(worker) | ToDevice::Unload(worker) => {
                 is_controller(worker)

@@ -148,7 +148,7 @@ pub struct ModulePlan {
     /// Share of arrivals that is admitted (`pard-oc`); 1 without overload.
     pub admits: f64,
     /// Where requests are dropped that the backlog would make late; `None`: nowhere.
-    pub door: Option<DoorPlan>,
+    pub backlog_check: Option<BacklogCheck>,
     /// The part of all requests that this gateway accepts: of what the pipeline can serve, so much is for its clients. 1 for
     /// the only gateway.
     pub part: f64,
@@ -170,7 +170,7 @@ pub struct BatchShape {
 
 /// The numbers behind the drop of requests at their first module.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DoorPlan {
+pub struct BacklogCheck {
     /// Execution time of a batch here.
     pub execution: Duration,
     /// Execution times of the modules after this one, on the longest path. Queueing there is left out: it was measured

@@ -181,8 +181,7 @@ impl fmt::Display for Rights {
 mod tests {
     use super::*;
     use crate::session::PipelineHash;
-    use spillgate_pipeline::id::Incarnation;
-    use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+    use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId};
 
     const GATEWAY: Address = Address::Gateway(GatewayId(0));
     const CONTROLLER: Address = Address::Controller(ModuleId(1));

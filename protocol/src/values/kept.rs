@@ -57,13 +57,13 @@ impl<V> Kept<V> {
     #[must_use]
     pub fn open(&mut self, request: RequestId) -> Vec<V> {
         let most = self.limits.requests;
-        let home = self.home_or_new(request.home());
+        let home = self.home_or_new(request.owner());
         home.requests.entry(request).or_default();
         if home.requests.len() <= most {
             return Vec::new();
         }
         let given_up = home.requests.pop_first().map(|(_, entries)| entries);
-        self.count_out(request.home(), given_up)
+        self.count_out(request.owner(), given_up)
     }
 
     /// Keeps a value of a request, unless that is not open, or has the value, or the value alone exceeds the bound. Returns what
@@ -82,7 +82,7 @@ impl<V> Kept<V> {
         {
             return Err(value);
         }
-        let home = self.home_or_new(request.home());
+        let home = self.home_or_new(request.owner());
         home.bytes += bytes;
         let entries = home.requests.entry(request).or_default();
         entries.push(Entry { port, value, bytes });
@@ -96,14 +96,14 @@ impl<V> Kept<V> {
 
     /// A value that is kept.
     pub fn get(&self, request: RequestId, port: PortRef) -> Option<&V> {
-        let home = self.homes.iter().find(|h| h.id == request.home())?;
+        let home = self.homes.iter().find(|h| h.id == request.owner())?;
         let mut entries = home.requests.get(&request)?.iter();
         Some(&entries.find(|entry| entry.port == port)?.value)
     }
 
     /// Whether values of the request are to be kept.
     pub fn is_open(&self, request: RequestId) -> bool {
-        let home = self.homes.iter().find(|h| h.id == request.home());
+        let home = self.homes.iter().find(|h| h.id == request.owner());
         home.is_some_and(|home| home.requests.contains_key(&request))
     }
 
@@ -124,12 +124,12 @@ impl<V> Kept<V> {
     /// The gateway says that a request has ended. Returns what was kept for it.
     #[must_use]
     pub fn ends(&mut self, request: RequestId) -> Vec<V> {
-        let home = self.homes.iter_mut().find(|h| h.id == request.home());
+        let home = self.homes.iter_mut().find(|h| h.id == request.owner());
         let Some(home) = home else {
             return Vec::new();
         };
         let ended = home.requests.remove(&request);
-        self.count_out(request.home(), ended)
+        self.count_out(request.owner(), ended)
     }
 
     /// The gateway is lost, or begins anew. Returns what was kept for it.

@@ -10,8 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use spillgate_pipeline::id::Incarnation;
-use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
+use spillgate_pipeline::id::{GatewayId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -69,7 +68,7 @@ struct Reference {
 
 impl Reference {
     fn bytes(&self, home: Option<GatewayId>) -> u64 {
-        let of = |i: &&Item| home.is_none_or(|home| i.id.home() == home);
+        let of = |i: &&Item| home.is_none_or(|home| i.id.owner() == home);
         self.items.iter().filter(of).map(|i| i.bytes).sum()
     }
 
@@ -84,13 +83,13 @@ impl Reference {
         let most = self
             .items
             .iter()
-            .map(|i| self.bytes(Some(i.id.home())))
+            .map(|i| self.bytes(Some(i.id.owner())))
             .max();
         let last_of = |home: GatewayId| {
-            let its = self.items.iter().filter(|i| i.id.home() == home);
+            let its = self.items.iter().filter(|i| i.id.owner() == home);
             its.map(|i| i.id).max()
         };
-        let homes: BTreeSet<GatewayId> = self.items.iter().map(|i| i.id.home()).collect();
+        let homes: BTreeSet<GatewayId> = self.items.iter().map(|i| i.id.owner()).collect();
         let mut candidates = homes
             .into_iter()
             .filter(|home| Some(self.bytes(Some(*home))) == most)
@@ -123,7 +122,7 @@ proptest! {
                     let given_up = kept.open(id);
                     reference.open.insert(id);
                     let of_home: Vec<RequestId> =
-                        reference.open.iter().filter(|o| o.home() == id.home()).copied().collect();
+                        reference.open.iter().filter(|o| o.owner() == id.owner()).copied().collect();
                     let mut expected = Vec::new();
                     if of_home.len() > LIMITS.requests {
                         reference.open.remove(&of_home[0]);
@@ -152,8 +151,8 @@ proptest! {
                 }
                 Act::Loses(home) => {
                     let home = GatewayId(home);
-                    reference.open.retain(|id| id.home() != home);
-                    let expected = reference.take(|of| of.home() == home);
+                    reference.open.retain(|id| id.owner() != home);
+                    let expected = reference.take(|of| of.owner() == home);
                     prop_assert_eq!(sorted(kept.loses(home)), sorted(expected));
                 }
                 Act::GiveUp => {

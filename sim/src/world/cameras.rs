@@ -1,13 +1,13 @@
 //! Cameras: clients of the gateways whose frames go over links of their own.
 //!
-//! What a camera decides is [`CameraPolicy`]'s, as in `spillgate stream`; how far it is believed is [`ClientLink`]'s, as at the server; what it is
+//! What a camera decides is [`CameraPolicy`]'s, as in `spillgate stream`; how far it is believed is [`Uplink`]'s, as at the server; what it is
 //! asked for is the gateway's. Here is what happens between them. A frame is encoded, held back or sent, acknowledged when it is there, and
 //! answered half a round trip after it ended. A frame is in time if its camera has the result within its SLO from the capture.
 //!
 //! What the server sends waits for nothing. A camera stays at its gateway: while that is down, its frames are lost.
 //!
 //! [`CameraPolicy`]: spillgate_camera::CameraPolicy
-//! [`ClientLink`]: spillgate_controller_policy::client_link::ClientLink
+//! [`Uplink`]: spillgate_controller_policy::uplink::Uplink
 
 mod camera;
 mod figures;
@@ -18,9 +18,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_camera::{CameraReport, ClockAnswer};
-use spillgate_controller_policy::cameras::{Asked, CameraKey, FrameSize};
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::ledger::Offer;
+use spillgate_controller_policy::variant_selector::{Asked, FrameSize, StreamKey};
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::request::{Outcome, Request};
@@ -34,7 +34,7 @@ use self::figures::{FrameEnd, FramesTally};
 pub use self::setting::{FrameBits, SimCamera};
 use super::World;
 use super::agenda::Occurrence;
-use super::homes::camera_of;
+use super::homes::stream_of;
 use super::noted::Kind;
 use crate::accuracies::Accuracies;
 
@@ -87,7 +87,7 @@ impl Due {
 /// The cameras of a run.
 pub(super) struct Cameras {
     cameras: Vec<Camera>,
-    by_key: IndexMap<CameraKey, usize, FxBuildHasher>,
+    by_key: IndexMap<StreamKey, usize, FxBuildHasher>,
     /// Frames that a gateway accepted and has not ended, with their cameras.
     accepted: IndexMap<RequestId, (usize, Frame), FxBuildHasher>,
     /// Frames that are to be captured next, one a camera, and those that have not ended.
@@ -103,7 +103,7 @@ impl Cameras {
         let cameras: Vec<Camera> = (all.iter().cloned().enumerate())
             .map(|(i, of)| Camera::new(of, home(i)))
             .collect();
-        let keys = cameras.iter().map(|camera| camera_of(&camera.party()));
+        let keys = cameras.iter().map(|camera| stream_of(&camera.party()));
         Cameras {
             by_key: keys.zip(0..).collect(),
             accepted: IndexMap::default(),
@@ -310,15 +310,15 @@ impl World {
             return Ok(());
         };
         self.camera_due(answered, i, Due::Answered(answer));
-        let key = camera_of(&self.cameras.cameras[i].party());
+        let key = stream_of(&self.cameras.cameras[i].party());
         match heard {
-            Some(link) => self.drive_gateway(home, GatewayEvent::Link(key, link)),
+            Some(link) => self.drive_gateway(home, GatewayEvent::Uplink(key, link)),
             None => Ok(()),
         }
     }
 
     /// A gateway asks a camera for frames of a size.
-    pub(super) fn ask_camera(&mut self, key: CameraKey, asked: Asked) {
+    pub(super) fn ask_camera(&mut self, key: StreamKey, asked: Asked) {
         if let Some(&i) = self.cameras.by_key.get(&key) {
             let heard = self.now + self.cameras.cameras[i].way();
             self.camera_due(heard, i, Due::Asked(asked));

@@ -259,7 +259,7 @@ impl World {
             | Occurrence::DeviceWakeup { device } => of_device(*device),
             Occurrence::GatewayWakeup { home } => Address::Gateway(GatewayId(*home as u16)),
             Occurrence::ControllerWakeup { module, .. } => Address::Controller(*module),
-            Occurrence::Leave(request) => Address::Gateway(request.home()),
+            Occurrence::Leave(request) => Address::Gateway(request.owner()),
             Occurrence::Cluster(Due::Session { pair, side }) => {
                 let node = cluster.pairs[*pair].sides[*side].node;
                 cluster.nodes[node].roles[0]

@@ -81,8 +81,10 @@ impl World {
                 }
                 DeviceCommand::Read(weights, _) => self.read(device, weights),
                 DeviceCommand::Forget(_) => {}
-                DeviceCommand::Tell { home, message, .. } => {
-                    let gateway = Address::Gateway(home);
+                DeviceCommand::Tell {
+                    gateway, message, ..
+                } => {
+                    let gateway = Address::Gateway(gateway);
                     self.say(device, gateway, Message::Gateway(message))?;
                 }
             }
@@ -284,8 +286,8 @@ impl World {
         });
         let members: Vec<Finished> = members.collect();
         let size = members.len() as u32;
-        for home in self.devices[device].policy.homes().to_vec() {
-            let own = members.iter().filter(|m| m.request.home() == home);
+        for home in self.devices[device].policy.gateways().to_vec() {
+            let own = members.iter().filter(|m| m.request.owner() == home);
             let own: Vec<Finished> = own.cloned().collect();
             let policy = &self.devices[device].policy;
             if own.is_empty() && !policy.forecasters(worker).contains(&home) {
@@ -322,7 +324,7 @@ impl World {
 
     /// A request used that much device time, in nanoseconds.
     pub(super) fn charge(&mut self, request: RequestId, time: u64) {
-        let home = &mut self.homes[request.home().idx()];
+        let home = &mut self.homes[request.owner().idx()];
         match home.policy.payload_mut(request) {
             Some(used) => *used += time,
             None => self.tally.wasted(time),

@@ -127,11 +127,11 @@ impl World {
                 }
                 FleetCommand::Tell {
                     worker,
-                    home,
+                    gateway,
                     message,
                 } => {
                     let device = self.places[worker.idx()].device.idx();
-                    self.say(device, Address::Gateway(home), Message::Gateway(message))?;
+                    self.say(device, Address::Gateway(gateway), Message::Gateway(message))?;
                 }
             }
         }
@@ -315,7 +315,7 @@ impl World {
                 members: timed.map(|m| (m.arrived_at, m.batched_at)).collect(),
             };
             for home in self.gateways() {
-                let of = own.iter().filter(|m| m.request.id.home() == home);
+                let of = own.iter().filter(|m| m.request.id.owner() == home);
                 let members = of.map(|member| Finished {
                     request: member.request.id,
                     result: Ok(self.filled(place.module)),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rand::Rng;
-use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent, Gateway};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::shares::Party;
+use spillgate_controller_policy::variant_selector::{FrameSize, StreamKey};
 use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::request::Request;
@@ -54,7 +54,7 @@ impl World {
         party: Party,
     ) -> Offer {
         Offer {
-            sent_at: self.clock(Address::Gateway(id.home())).read(self.now),
+            sent_at: self.clock(Address::Gateway(id.owner())).read(self.now),
             timeout,
             decoding: Duration::ZERO,
             application,
@@ -66,15 +66,15 @@ impl World {
                 .as_ref()
                 .map(|f| f.members(self.ordinal(id)))
                 .unwrap_or_default(),
-            camera: camera_of(&party),
+            stream: stream_of(&party),
             frame: FrameSize::default(),
         }
     }
 
     /// Offers a request to its home.
     pub(super) fn admit(&mut self, id: RequestId, offer: &Offer) -> Result<Request, Refusal> {
-        let here = self.clock(Address::Gateway(id.home())).read(self.now);
-        let home = id.home().idx();
+        let here = self.clock(Address::Gateway(id.owner())).read(self.now);
+        let home = id.owner().idx();
         let policy = &mut self.homes[home].policy;
         let admitted = policy.admit(here, id, offer, || (0, ()));
         self.arm_gateway(home);
@@ -97,7 +97,7 @@ impl World {
             match command {
                 Command::Send(envelope) => self.send(envelope)?,
                 Command::End(ended) => self.ended(&ended)?,
-                Command::Ask { camera, asked } => self.ask_camera(camera, asked),
+                Command::Ask { stream, asked } => self.ask_camera(stream, asked),
             }
         }
         self.arm_gateway(home.idx());
@@ -133,6 +133,6 @@ impl World {
 }
 
 /// Streams are counted from 0 in each client, and few enough.
-pub(super) fn camera_of(party: &Party) -> CameraKey {
-    CameraKey(party.client.0 << u16::BITS | party.stream.0)
+pub(super) fn stream_of(party: &Party) -> StreamKey {
+    StreamKey(party.client.0 << u16::BITS | party.stream.0)
 }

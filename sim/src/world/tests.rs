@@ -340,10 +340,10 @@ fn modules_that_share_a_device_waste_little_of_it() {
     }
 }
 
-/// A module that reads the frame and the output of another module is not where requests enter. It has no door: a
+/// A module that reads the frame and the output of another module is not where requests enter. It has no backlog check: a
 /// request dropped there would have cost the work of the module before.
 #[test]
-fn a_module_that_also_reads_the_source_has_no_door() {
+fn a_module_that_also_reads_the_source_has_no_backlog_check() {
     let served = |reads: &[&[u16]]| {
         let mut shared = with(&config(reads, &[], 10.0, 1), DropPolicy::SPILLGATE);
         shared.workers = vec![vec![], vec![0], vec![0]];
@@ -387,7 +387,7 @@ fn batches_shorter_than_two_hand_offs_run_one_after_the_other() {
     }
 }
 
-/// The largest batches that fit the SLO leave no time for the door's margin: with a door, nearly all requests would be
+/// The largest batches that fit the SLO leave no time for the margin of the backlog check: with it, nearly all requests would be
 /// dropped.
 #[test]
 fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
@@ -425,7 +425,7 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
             ]
             .map(good);
             println!(
-                "{first:?} {second:?} {slo} {rate}: {ours:.1}, without the door {open:.1}, pard {pard:.1}"
+                "{first:?} {second:?} {slo} {rate}: {ours:.1}, without the check {open:.1}, pard {pard:.1}"
             );
             assert!(
                 ours >= pard,

@@ -91,7 +91,7 @@ pub struct Broker<T> {
     /// Requests that wait for weights.
     cold: Cold<T>,
     /// What the controller said last, and when.
-    told: (Guidance, Timestamp),
+    last_guidance: (Guidance, Timestamp),
     /// What was learnt faded last.
     faded_at: Timestamp,
 }
@@ -112,7 +112,7 @@ impl<T> Broker<T> {
             background: Background::default(),
             cold: Cold::default(),
             core: Core::new(worker, config),
-            told: (Guidance::NONE, Timestamp::ZERO),
+            last_guidance: (Guidance::NONE, Timestamp::ZERO),
             faded_at: Timestamp::ZERO,
         }
     }
@@ -198,10 +198,10 @@ impl<T> Broker<T> {
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches; zero
     /// where a scheduler forms the batches.
-    pub fn stray(&self, variant: VariantId, size: usize) -> Duration {
+    pub fn duration_deviation(&self, variant: VariantId, size: usize) -> Duration {
         match &self.formation {
             Formation::Scheduled(_) => Duration::ZERO,
-            _ => self.core.stray(variant, size),
+            _ => self.core.duration_deviation(variant, size),
         }
     }
 
@@ -244,14 +244,14 @@ impl<T> Broker<T> {
 
     /// Takes in new guidance.
     pub fn guide(&mut self, now: Timestamp, guidance: Guidance) {
-        self.told = (guidance, now);
+        self.last_guidance = (guidance, now);
         self.follow(now, guidance);
     }
 
     /// Time passed: guidance ages while none comes, and what was learnt while nothing confirms it.
     pub fn age(&mut self, now: Timestamp) {
-        let (told, at) = self.told;
-        let aged = told.aged(now.since(at));
+        let (last, at) = self.last_guidance;
+        let aged = last.aged(now.since(at));
         if aged != self.core.guidance {
             self.follow(now, aged);
         }
@@ -358,12 +358,12 @@ impl<T> Broker<T> {
 
     /// Requests that it asks for, of so many gateways. One gateway chooses the batch; of several, each knows only its own
     /// requests, so the broker chooses among several times as many.
-    pub fn wanted(&self, n_homes: usize) -> u32 {
+    pub fn wanted(&self, n_gateways: usize) -> u32 {
         let batch = match &self.formation {
             Formation::Scheduled(_) => 2 * self.core.config.execution.served().len(),
             _ => self.core.batch(),
         };
-        let times = if n_homes > 1 { OFFERS } else { 1 };
+        let times = if n_gateways > 1 { OFFERS } else { 1 };
         batch as u32 * times
     }
 
@@ -494,12 +494,12 @@ impl<T> Broker<T> {
     }
 
     /// Forgets all requests of a gateway: nobody waits for their results.
-    pub fn forget_home(&mut self, home: GatewayId) {
+    pub fn forget_gateway(&mut self, gateway: GatewayId) {
         let mut ids: Vec<RequestId> = self.core.queue.iter().map(|w| w.request.id).collect();
         ids.extend(self.formation.ids());
         ids.extend(self.background.ids());
         ids.extend(self.cold.ids());
-        for id in ids.into_iter().filter(|id| id.home() == home) {
+        for id in ids.into_iter().filter(|id| id.owner() == gateway) {
             self.cancel(id);
         }
     }

@@ -39,7 +39,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Arrival, Started, ToGateway};
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
-use crate::profiler::{Kept, Profiler};
+use crate::profiler::{Profiler, RerunCandidate};
 use crate::weights::store::WeightStore;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
@@ -57,7 +57,7 @@ const EARLY_MAX: u32 = 4;
 pub struct Device<T> {
     workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher>,
     /// The gateways that are there.
-    homes: Vec<GatewayId>,
+    gateways: Vec<GatewayId>,
     running: Option<Running>,
     /// Starts when the running batch ends.
     bound: Option<Running>,
@@ -88,7 +88,7 @@ impl<T> Device<T> {
         Device {
             pulls: workers.values().any(Broker::pulls),
             workers,
-            homes: Vec::new(),
+            gateways: Vec::new(),
             running: None,
             bound: None,
             loads: Loads::default(),
@@ -115,32 +115,32 @@ impl<T> Device<T> {
             broker.age(now);
         }
         match event {
-            DeviceEvent::Greeted(home) => {
-                if !self.homes.contains(&home) {
-                    self.homes.push(home);
-                    self.ask_newcomer(now, home, out);
-                    self.tell_all_held(home, out);
+            DeviceEvent::Greeted(gateway) => {
+                if !self.gateways.contains(&gateway) {
+                    self.gateways.push(gateway);
+                    self.ask_newcomer(now, gateway, out);
+                    self.tell_all_held(gateway, out);
                     if self.is_leaving {
-                        self.say_leave(home, out);
+                        self.say_leave(gateway, out);
                     }
                 }
             }
-            DeviceEvent::Lost(home) => {
-                self.homes.retain(|h| *h != home);
-                self.asks.forget(home);
+            DeviceEvent::Lost(gateway) => {
+                self.gateways.retain(|h| *h != gateway);
+                self.asks.forget(gateway);
                 for broker in self.workers.values_mut() {
-                    broker.forget_home(home);
+                    broker.forget_gateway(gateway);
                 }
             }
-            DeviceEvent::Suspected(home) => self.asks.suspect(home),
+            DeviceEvent::Suspected(gateway) => self.asks.suspect(gateway),
             DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
-            DeviceEvent::Answer(home, answer) => self.on_answer(now, home, answer, out),
+            DeviceEvent::Answer(gateway, answer) => self.on_answer(now, gateway, answer, out),
             DeviceEvent::Cancel(worker, request) => {
                 let broker = self.workers.get_mut(&worker);
                 if broker.is_some_and(|b| b.cancel(request)) {
                     out.push(DeviceCommand::Tell {
                         worker,
-                        home: request.home(),
+                        gateway: request.owner(),
                         message: ToGateway::Forgotten { worker, request },
                     });
                 }
@@ -245,10 +245,10 @@ impl<T> Device<T> {
     /// How much earlier than expected the running batch may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
-        let stray = broker.map_or(Duration::ZERO, |b| {
-            b.stray(running.model.variant, running.size())
+        let deviation = broker.map_or(Duration::ZERO, |b| {
+            b.duration_deviation(running.model.variant, running.size())
         });
-        (stray * EARLY).min(self.lead * EARLY_MAX)
+        (deviation * EARLY).min(self.lead * EARLY_MAX)
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound
@@ -259,15 +259,15 @@ impl<T> Device<T> {
     }
 
     /// The gateways that are there, in the order in which they greeted.
-    pub fn homes(&self) -> &[GatewayId] {
-        &self.homes
+    pub fn gateways(&self) -> &[GatewayId] {
+        &self.gateways
     }
 
     /// The gateways that hear of each batch of a worker, whether they have requests in it or not: those that forecast when the
     /// worker is free. Other gateways hear of their own requests.
     pub fn forecasters(&self, worker: WorkerId) -> &[GatewayId] {
         let pulls = self.workers.get(&worker).is_none_or(Broker::pulls);
-        if pulls { &[] } else { &self.homes }
+        if pulls { &[] } else { &self.gateways }
     }
 
     /// By how much batches and reruns took longer and ended later than expected, or less long and earlier, since the device
@@ -354,7 +354,7 @@ impl<T> Device<T> {
         if self.takes_requests()
             && let (Some(request), Some(payload)) = (ended.sampled, sampled)
         {
-            self.profiler.keep(Kept {
+            self.profiler.keep(RerunCandidate {
                 worker: ended.worker,
                 request: request.id,
                 application: request.application,
@@ -472,21 +472,21 @@ impl<T> Device<T> {
                 .unwrap_or_default(),
             execution,
             lengths,
-            told_end: starts_at + execution,
+            reported_end: starts_at + execution,
             expected_end: starts_at + execution,
         };
         // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
-        let told = if broker.pulls() {
+        let listeners = if broker.pulls() {
             &[]
         } else {
-            self.homes.as_slice()
+            self.gateways.as_slice()
         };
-        for &home in told {
+        for &gateway in listeners {
             let counted = members.iter().filter(|m| !m.request.background);
-            let own = counted.filter(|m| m.request.id.home() == home);
+            let own = counted.filter(|m| m.request.id.owner() == gateway);
             out.push(DeviceCommand::Tell {
                 worker,
-                home,
+                gateway,
                 message: ToGateway::Started(Started {
                     worker,
                     batch: id,
@@ -527,7 +527,7 @@ fn drain_rejected<T>(
         let request = request.id;
         DeviceCommand::Tell {
             worker,
-            home: request.home(),
+            gateway: request.owner(),
             message: ToGateway::Dropped {
                 worker,
                 request,

@@ -31,7 +31,7 @@ const _: () = assert!(KEPT_MAX > 0);
 
 /// A finished request that may run again.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
+pub(crate) struct RerunCandidate<T> {
     pub(crate) worker: WorkerId,
     pub(crate) request: RequestId,
     pub(crate) application: Application,
@@ -43,7 +43,7 @@ pub(crate) struct Kept<T> {
 #[derive(Debug)]
 pub(crate) struct Profiler<T> {
     /// In order of their end.
-    kept: VecDeque<Kept<T>>,
+    candidates: VecDeque<RerunCandidate<T>>,
     /// Since when the device has had no work, if it has none.
     idle_since: Option<Timestamp>,
     /// Time without work, from `idle_since`, that must pass before the next rerun, so that the last one stays within
@@ -56,7 +56,7 @@ pub(crate) struct Profiler<T> {
 impl<T> Profiler<T> {
     pub(crate) fn new() -> Self {
         Profiler {
-            kept: VecDeque::new(),
+            candidates: VecDeque::new(),
             idle_since: None,
             owed: Duration::ZERO,
             turn: 0,
@@ -73,24 +73,24 @@ impl<T> Profiler<T> {
     }
 
     /// A picked request finished.
-    pub(crate) fn keep(&mut self, kept: Kept<T>) {
-        let of_worker = |k: &Kept<T>| k.worker == kept.worker;
-        if self.kept.iter().filter(|k| of_worker(k)).count() == KEPT_MAX
-            && let Some(oldest) = self.kept.iter().position(of_worker)
+    pub(crate) fn keep(&mut self, candidate: RerunCandidate<T>) {
+        let of_worker = |k: &RerunCandidate<T>| k.worker == candidate.worker;
+        if self.candidates.iter().filter(|k| of_worker(k)).count() == KEPT_MAX
+            && let Some(oldest) = self.candidates.iter().position(of_worker)
         {
-            self.kept.remove(oldest);
+            self.candidates.remove(oldest);
         }
-        self.kept.push_back(kept);
+        self.candidates.push_back(candidate);
     }
 
     /// Forgets the requests of that worker.
     pub(crate) fn forget(&mut self, worker: WorkerId) {
-        self.kept.retain(|k| k.worker != worker);
+        self.candidates.retain(|k| k.worker != worker);
     }
 
     /// Forgets all requests.
     pub(crate) fn clear(&mut self) {
-        self.kept.clear();
+        self.candidates.clear();
     }
 
     /// Something runs on the device or waits for it.
@@ -107,17 +107,17 @@ impl<T> Profiler<T> {
 
     /// When the next rerun may start if no work arrives before; `None` when nothing is kept or there is work.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        let since = self.idle_since.filter(|_| !self.kept.is_empty())?;
+        let since = self.idle_since.filter(|_| !self.candidates.is_empty())?;
         Some(since + QUIET.max(self.owed))
     }
 
     /// The request to run again now: the device is busy with it until [`Profiler::reran`].
-    pub(crate) fn next(&mut self, now: Timestamp) -> Option<Kept<T>> {
+    pub(crate) fn next(&mut self, now: Timestamp) -> Option<RerunCandidate<T>> {
         if self.due()? > now {
             return None;
         }
         self.busy(now);
-        self.kept.pop_front()
+        self.candidates.pop_front()
     }
 
     /// A rerun ended.
@@ -136,8 +136,8 @@ mod tests {
         Timestamp::ZERO + MS * ms
     }
 
-    fn kept(worker: u32, request: u64) -> Kept<()> {
-        Kept {
+    fn candidate(worker: u32, request: u64) -> RerunCandidate<()> {
+        RerunCandidate {
             worker: WorkerId(worker),
             request: RequestId(request),
             application: Application::default(),
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn of_each_worker_the_latest_are_kept_and_run_again_once() {
         let mut profiler = Profiler::new();
-        profiler.keep(kept(1, 100));
+        profiler.keep(candidate(1, 100));
         for request in 0..10 {
-            profiler.keep(kept(0, request));
+            profiler.keep(candidate(0, request));
         }
         let mut ran = Vec::new();
         profiler.idle(at(0));
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn a_device_must_be_quiet_and_reruns_keep_to_their_share() {
         let mut profiler = Profiler::new();
-        profiler.keep(kept(0, 1));
-        profiler.keep(kept(0, 2));
+        profiler.keep(candidate(0, 1));
+        profiler.keep(candidate(0, 2));
         profiler.busy(at(0));
         assert_eq!(profiler.due(), None);
         profiler.idle(at(10));
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn what_is_forgotten_does_not_run_again() {
         let mut profiler = Profiler::new();
-        profiler.keep(kept(0, 1));
-        profiler.keep(kept(1, 2));
+        profiler.keep(candidate(0, 1));
+        profiler.keep(candidate(1, 2));
         profiler.forget(WorkerId(0));
         profiler.idle(at(0));
         assert_eq!(profiler.next(at(9)).map(|k| k.request.0), Some(2));

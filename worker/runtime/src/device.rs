@@ -62,7 +62,7 @@ pub struct RanBatch {
     /// When it was expected to end then.
     pub expected_end: Timestamp,
     /// When it was expected to end as it was bound.
-    pub told_end: Timestamp,
+    pub reported_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The gateways that hear of its end, even if they have no request in it.

@@ -25,7 +25,7 @@ use spillgate_controller::api::Api;
 use spillgate_controller::edge::{Edge, EdgeLimits};
 use spillgate_controller::listener::{Services, serve_stream};
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
-use spillgate_controller_policy::door::DoorLimits;
+use spillgate_controller_policy::connection_admission::ConnectionLimits;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::ModuleId;
@@ -96,7 +96,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     };
     let api = Arc::new(Api::new(embedded.hosts.clone(), Arc::new(untraced)));
     let limits = EdgeLimits {
-        door: DoorLimits {
+        admission: ConnectionLimits {
             connections: 4,
             per_address: 4,
             idle: LIMIT,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use spillgate_controller_policy::cameras::{CameraView, Obstacle};
 use spillgate_controller_policy::gateway::AdaptationView;
+use spillgate_controller_policy::variant_selector::{Obstacle, StreamView};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;
@@ -77,7 +77,7 @@ pub(crate) fn streams_of(pipeline: &Pipeline, view: &AdaptationView) -> Vec<Stre
     counts.into_iter().map(reading).collect()
 }
 
-fn stream(module: &Module, view: &CameraView) -> StreamStatus {
+fn stream(module: &Module, view: &StreamView) -> StreamStatus {
     let name = |variant: VariantId| module.profile_key(variant.idx());
     let (connection, call) = (view.key.0 >> CALL_BITS, view.key.0 & ((1 << CALL_BITS) - 1));
     StreamStatus {

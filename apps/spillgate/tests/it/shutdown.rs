@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate::deployment::Deployment;
-use spillgate_controller_policy::door::AGE_GRACE;
+use spillgate_controller_policy::connection_admission::AGE_GRACE;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;

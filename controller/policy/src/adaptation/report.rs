@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::client_link::{BANDWIDTH_BOUNDS, LinkReport, ROUND_TRIP_MAX};
+use crate::uplink::{BANDWIDTH_BOUNDS, ROUND_TRIP_MAX, UplinkReport};
 
 /// Least and most requests a second of a client: one in ten seconds, and the fastest cameras. One that claims more holds no more
 /// of a worker than such a camera.
@@ -50,8 +50,8 @@ impl ClientReport {
     }
 
     /// Its link.
-    pub fn link(&self) -> LinkReport {
-        LinkReport {
+    pub fn link(&self) -> UplinkReport {
+        UplinkReport {
             bandwidth: self.bandwidth,
             round_trip: self.round_trip,
         }

@@ -4,7 +4,7 @@ use spillgate_pipeline::id::{BatchId, WorkerId};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::gateway::Standing;
+use super::WorkerHealth;
 use crate::shares::RANKS;
 
 /// How a request counts at its worker.
@@ -83,13 +83,13 @@ impl Shadow {
         self.is_reachable && !self.is_suspected && !self.is_leaving
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn health(&self) -> WorkerHealth {
         match self {
-            s if !s.is_reachable => Standing::Away,
-            s if s.is_leaving => Standing::Leaves,
-            s if s.is_suspected => Standing::Suspected,
-            s if !s.is_listed => Standing::SetAside,
-            _ => Standing::Serves,
+            s if !s.is_reachable => WorkerHealth::Away,
+            s if s.is_leaving => WorkerHealth::Leaves,
+            s if s.is_suspected => WorkerHealth::Suspected,
+            s if !s.is_listed => WorkerHealth::SetAside,
+            _ => WorkerHealth::Serves,
         }
     }
 

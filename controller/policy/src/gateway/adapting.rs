@@ -9,11 +9,11 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::cameras::{CameraKey, Cameras, Outlook, Seat, Seating};
-use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;
+use crate::uplink::UplinkReport;
+use crate::variant_selector::{Outlook, StreamBinding, StreamKey, StreamWorker, VariantSelector};
 
 /// The newest request's weight in the time before the module.
 const BEFORE_WEIGHT: f64 = 1.0 / 32.0;
@@ -25,7 +25,7 @@ const PACE_RANGE: (f64, f64) = (0.25, 8.0);
 /// What a gateway adapts.
 pub(super) struct Adapting {
     module: ModuleId,
-    cameras: Cameras,
+    selector: VariantSelector,
     /// By variant of the module: the variants of all modules.
     variants: Vec<Arc<[VariantId]>>,
     /// Seconds from a request's beginning until it comes to the module: mean and mean deviation.
@@ -44,7 +44,7 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            cameras: Cameras::new(adapt.name, module, pipeline.frame_min(), seed),
+            selector: VariantSelector::new(adapt.name, module, pipeline.frame_min(), seed),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })
@@ -54,8 +54,8 @@ impl Adapting {
     pub(super) fn view(&self) -> AdaptationView {
         AdaptationView {
             module: self.module,
-            part: self.cameras.part(),
-            streams: self.cameras.views(),
+            part: self.selector.part(),
+            streams: self.selector.views(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Adapting {
             Outcome::Completed | Outcome::Failed { .. } => false,
         };
         if is_lost {
-            self.cameras.lost();
+            self.selector.lost();
         }
     }
 }
@@ -100,8 +100,8 @@ impl<P, L: Clone> Gateway<P, L> {
         {
             let slo = self.pipeline.slo;
             let slo = offer.timeout.map_or(slo, |timeout| timeout.min(slo));
-            let stream = (offer.camera, offer.party.client);
-            adapting.cameras.asked(now, stream, offer.frame, slo);
+            let stream = (offer.stream, offer.party.client);
+            adapting.selector.asked(now, stream, offer.frame, slo);
         }
     }
 
@@ -110,7 +110,7 @@ impl<P, L: Clone> Gateway<P, L> {
         if let Some(adapting) = &mut self.adapting
             && matches!(refusal, Refusal::Overload(_) | Refusal::Full { .. })
         {
-            adapting.cameras.refused(offer.camera);
+            adapting.selector.refused(offer.stream);
         }
     }
 
@@ -126,9 +126,9 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// The client of a stream says this of its link.
-    pub(super) fn link(&mut self, now: Timestamp, camera: CameraKey, link: LinkReport) {
+    pub(super) fn uplink(&mut self, now: Timestamp, stream: StreamKey, uplink: UplinkReport) {
         if let Some(adapting) = &mut self.adapting {
-            adapting.cameras.heard(now, camera, link);
+            adapting.selector.heard(now, stream, uplink);
         }
     }
 
@@ -137,29 +137,27 @@ impl<P, L: Clone> Gateway<P, L> {
         match &mut self.adapting {
             None => self.served.clone(),
             Some(adapting) => {
-                let variant = adapting.cameras.choose(offer.camera, offer.frame);
+                let variant = adapting.selector.choose(offer.stream, offer.frame);
                 adapting.variants[variant.idx()].clone()
             }
         }
     }
 
-    /// Where the next request of a stream is served.
-    pub(super) fn seating_of(&self, offer: &Offer) -> Seating {
+    /// Which worker serves the next request of a stream.
+    pub(super) fn worker_of_stream(&self, offer: &Offer) -> StreamWorker {
         let adapting = self.adapting.as_ref();
-        adapting.map_or(Seating::Anywhere, |a| a.cameras.seating(offer.camera))
+        adapting.map_or(StreamWorker::Any, |a| a.selector.worker_of(offer.stream))
     }
 
-    /// The place of a request at a module, if its stream has one there that serves.
-    pub(super) fn seat_at(&self, module: ModuleId, id: RequestId) -> Option<Seat> {
-        let adapting = self.adapting.as_ref().filter(|a| a.module == module)?;
-        let seat = self.ledger.get(id)?.seat?;
-        let dispatcher = &self.stages[adapting.module.idx()].dispatcher;
-        dispatcher.is_up(seat.worker).then_some(seat)
+    /// The place of a request at a module, if its stream has one there.
+    pub(super) fn bound_at(&self, module: ModuleId, id: RequestId) -> Option<StreamBinding> {
+        self.adapting.as_ref().filter(|a| a.module == module)?;
+        self.ledger.get(id)?.binding
     }
 
     /// When variants are chosen anew.
     pub(super) fn adapts_at(&self) -> Option<Timestamp> {
-        self.adapting.as_ref()?.cameras.decides_at()
+        self.adapting.as_ref()?.selector.decides_at()
     }
 
     /// Chooses variants anew where it is time to.
@@ -169,9 +167,9 @@ impl<P, L: Clone> Gateway<P, L> {
         }
         let outlook = self.outlook();
         if let (Some(adapting), Some(outlook)) = (&mut self.adapting, outlook) {
-            adapting.cameras.decide(now, &outlook);
-            let news = adapting.cameras.news().into_iter();
-            out.extend(news.map(|(camera, asked)| Command::Ask { camera, asked }));
+            adapting.selector.decide(now, &outlook);
+            let news = adapting.selector.news().into_iter();
+            out.extend(news.map(|(stream, asked)| Command::Ask { stream, asked }));
         }
         self.tell_gate(now);
     }
@@ -179,10 +177,10 @@ impl<P, L: Clone> Gateway<P, L> {
     /// What requests take at the adapted module has changed: the gate need not wait until its workers show it.
     pub(super) fn tell_gate(&mut self, now: Timestamp) {
         if let Some(adapting) = &self.adapting {
-            let (module, mix) = (adapting.module, adapting.cameras.mix());
+            let (module, mix) = (adapting.module, adapting.selector.mix());
             // Published policies trust the profile: the capacity that their planners report is that of the variant that serves by default.
             let change = match self.pipeline.policy.recipe().learns_pace {
-                true => mix / adapting.cameras.past_mix(),
+                true => mix / adapting.selector.past_mix(),
                 false => mix,
             };
             self.ledger.set_change(now, module, change);
@@ -193,10 +191,10 @@ impl<P, L: Clone> Gateway<P, L> {
         let adapting = self.adapting.as_ref()?;
         let module = adapting.module;
         let stage = &self.stages[module.idx()];
-        let batch = stage.plan.shape.size.max(1);
-        let pace = stage.state.as_ref().map_or(1.0, |s| s.pace_by_variant);
+        let batch = stage.plan().shape.size.max(1);
+        let pace = stage.state().map_or(1.0, |s| s.pace_by_variant);
         // Jellyfish trusts the profile.
-        let pace = match adapting.cameras.binds() {
+        let pace = match adapting.selector.binds() {
             true => 1.0,
             false => pace.clamp(PACE_RANGE.0, PACE_RANGE.1),
         };
@@ -219,8 +217,8 @@ impl<P, L: Clone> Gateway<P, L> {
             by_size,
             workers: self.serving_workers(module),
             devices: devices.len() as f64,
-            pulls: stage.pool.is_some(),
-            part: stage.plan.part,
+            pulls: stage.is_pulled(),
+            part: stage.plan().part,
             beside: self.beside(module, &devices),
             rest: before + self.after(module),
         })
@@ -228,10 +226,10 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// A module's workers that take requests.
     fn serving_workers(&self, module: ModuleId) -> Vec<WorkerId> {
-        let dispatcher = &self.stages[module.idx()].dispatcher;
+        let stage = &self.stages[module.idx()];
         let places = self.places.iter().filter(|place| place.module == module);
         let workers = places.map(|place| place.worker);
-        workers.filter(|worker| dispatcher.is_up(*worker)).collect()
+        workers.filter(|worker| stage.is_up(*worker)).collect()
     }
 
     /// The devices of a module's workers that take requests.
@@ -246,7 +244,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Seconds of device time that a request of a module takes at other modules that share its devices.
     fn beside(&self, module: ModuleId, devices: &[DeviceId]) -> f64 {
         let probability = |m: ModuleId| {
-            let state = self.stages[m.idx()].state.as_ref();
+            let state = self.stages[m.idx()].state();
             state.map_or(1.0, |state| state.probability)
         };
         let own = probability(module).max(1e-3);
@@ -259,8 +257,8 @@ impl<P, L: Clone> Gateway<P, L> {
             });
             let part = f64::from(shared as u32) / f64::from(all.max(1));
             let stage = &self.stages[m.idx()];
-            let size = stage.plan.shape.size.max(1);
-            let pace = stage.state.as_ref().map_or(1.0, |state| state.pace);
+            let size = stage.plan().shape.size.max(1);
+            let pace = stage.state().map_or(1.0, |state| state.pace);
             let batch = self.planned.duration_of(m, size).as_secs_f64() * pace;
             probability(m) / own * batch / f64::from(size) * part
         });
@@ -271,7 +269,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// execution times of the modules after it.
     fn after(&self, module: ModuleId) -> Duration {
         let slo = self.pipeline.slo;
-        let (guidance, _) = self.stages[module.idx()].told;
+        let guidance = self.stages[module.idx()].guidance();
         let reserved = slo.mul_f64(1.0 - guidance.share.min(1.0)) + guidance.downstream;
         let downstream = longest_path(&self.pipeline, |m| match m > module.idx() {
             true => self.planned.duration_of(ModuleId(m as u16), 1),

@@ -1,7 +1,7 @@
 //! What the gateway goes by while controllers are away.
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::policy::{AGE_STEP, AGES_AFTER};
+use spillgate_pipeline::policy::AGE_STEP;
 use spillgate_pipeline::time::Timestamp;
 
 use super::Gateway;
@@ -14,14 +14,10 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         }
         self.ages_at = now + AGE_STEP;
-        for (idx, stage) in self.stages.iter_mut().enumerate() {
-            let (told, at) = stage.told;
-            let silence = now.since(at);
-            stage.plan.guidance = told.aged(silence);
-            if silence >= AGES_AFTER {
-                let module = ModuleId(idx as u16);
-                self.ledger
-                    .set_workers(now, module, stage.dispatcher.n_up());
+        for (module, stage) in self.stages.iter_mut().enumerate() {
+            if let Some(workers) = stage.age(now) {
+                let module = ModuleId(module as u16);
+                self.ledger.set_workers(now, module, workers);
             }
         }
     }

@@ -20,7 +20,7 @@ struct Use {
 /// places of applications that come now and then.
 pub(crate) const UNUSED_AFTER: Duration = Duration::from_secs(60);
 
-/// The applications of one home. An unused name gives way to a new one, the longest unused first; while there is none,
+/// The applications of one gateway. An unused name gives way to a new one, the longest unused first; while there is none,
 /// new names share the last place.
 #[derive(Debug, Default)]
 pub(super) struct Applications {

@@ -8,8 +8,8 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
 use super::joins::Joins;
-use crate::cameras::Seat;
 use crate::families::Members;
+use crate::variant_selector::StreamBinding;
 
 /// An open request.
 pub(super) struct Content<P, L> {
@@ -22,7 +22,7 @@ pub(super) struct Content<P, L> {
     /// By module: the variant that serves.
     pub(super) variants: Arc<[VariantId]>,
     /// Its place at the adapted module, where streams are bound to workers.
-    pub(super) seat: Option<Seat>,
+    pub(super) binding: Option<StreamBinding>,
 }
 
 impl<P, L> Content<P, L> {

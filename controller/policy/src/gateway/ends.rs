@@ -9,8 +9,8 @@ use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
 use spillgate_pipeline::time::{Timestamp, format_duration};
 use spillgate_protocol::message::{Fault, ToDevice};
 
-use super::{Command, Ended, Gateway, Stage};
-use crate::pool::Pool;
+use super::{Command, Ended, Gateway};
+use crate::stage::Stage;
 
 /// Least time after its deadline that an answer is waited for.
 pub(crate) const GRACE_MIN: Duration = Duration::from_secs(1);
@@ -67,33 +67,25 @@ impl<P, L: Clone> Gateway<P, L> {
             cause,
             payload: open.payload,
         })));
-        let mut told = Vec::new();
+        let mut cancelled_at = Vec::new();
         for module in 0..self.stages.len() {
-            let pool = self.stages[module].pool.as_mut();
-            let module = ModuleId(module as u16);
-            if pool.is_some_and(|pool| pool.remove(id)) && outcome.is_clients_doing() {
-                self.demands.unasked(now, module);
+            let removed = self.stages[module].remove(id);
+            if removed.waited && outcome.is_clients_doing() {
+                self.demands.unasked(now, ModuleId(module as u16));
             }
-            told.extend(self.leave(module, id, out));
+            cancelled_at.extend(removed.duplicate_at);
+            if let Some(worker) = removed.sent_to
+                && self.cancel(worker, id, out)
+            {
+                cancelled_at.push(worker);
+            }
         }
         if outcome.is_clients_doing() {
-            self.ledger.gives_back(now, &ended, told);
+            self.ledger.gives_back(now, &ended, cancelled_at);
             self.demands.offered(now, self.ledger.offered());
         } else {
             self.ledger.dropped(&ended);
         }
-    }
-
-    /// Takes back what would be sent at the end of this event. False when it has been sent.
-    pub(super) fn unsend(&mut self, id: RequestId, worker: WorkerId) -> bool {
-        let mut taken = false;
-        for (_, requests) in &mut self.sends {
-            let before = requests.len();
-            requests.retain(|a| a.request.id != id || a.worker != worker);
-            taken |= requests.len() < before;
-        }
-        self.sends.retain(|(_, requests)| !requests.is_empty());
-        taken
     }
 
     /// A worker dropped a request that waited there.
@@ -108,7 +100,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(module) = self.module_of(worker) else {
             return;
         };
-        let was_there = self.take_back(module, worker, id);
+        let was_there = self.stages[module.idx()].dropped(worker, id);
         let Some(background) = self.ledger.get(id).map(|open| open.request.background) else {
             // The request ended meanwhile. The worker dropped it, so it had not begun there.
             self.forgotten(now, worker, id);
@@ -116,7 +108,7 @@ impl<P, L: Clone> Gateway<P, L> {
         };
         if !was_there {
             // Where the worker was suspected, another one has the request.
-            if !self.forget_stray(module, worker, id) {
+            if !self.stages[module.idx()].forget_duplicate(worker, id) {
                 self.n_ignored += 1;
             }
             return;
@@ -157,7 +149,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(module) = self.module_of(worker) else {
             return;
         };
-        self.forget_stray(module, worker, id);
+        self.stages[module.idx()].forget_duplicate(worker, id);
         if self.ledger.forgotten(worker, id) {
             self.demands.offered(now, self.ledger.offered());
             self.demands.unasked(now, module);
@@ -237,30 +229,25 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// The first module whose worker has the request.
     fn location(&self, id: RequestId) -> Option<(ModuleId, WorkerId)> {
-        let modules = self.pipeline.modules.iter().map(|m| m.id);
-        let at = |m: ModuleId| Some((m, self.stages[m.idx()].dispatcher.location(id)?));
-        modules.filter_map(at).next()
+        let mut stages = (0..).zip(&self.stages);
+        stages.find_map(|(module, stage)| Some((ModuleId(module), stage.worker_with(id)?)))
     }
 
     /// The first module that has the request, at a worker or in a pool.
     fn whereabouts(&self, id: RequestId) -> Option<ModuleId> {
-        let has = |stage: &Stage| {
-            let waits = |pool: &Pool| pool.contains(id);
-            stage.dispatcher.location(id).is_some() || stage.pool.as_ref().is_some_and(waits)
-        };
+        let has = |stage: &Stage| stage.worker_with(id).is_some() || stage.waits(id);
         let module = self.stages.iter().position(has)?;
         Some(ModuleId(module as u16))
     }
 
     /// Drops a request wherever it waits; where it executes, it goes on.
     pub(super) fn withdraw(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
-        let waits = |stage: &Stage| stage.pool.as_ref().is_some_and(|pool| pool.contains(id));
-        if self.stages.iter().any(waits) {
+        if self.stages.iter().any(|stage| stage.waits(id)) {
             self.drop_from_here(now, id, DropReason::Superseded, out);
             return;
         }
         for stage in &self.stages {
-            if let Some(worker) = stage.dispatcher.location(id) {
+            if let Some(worker) = stage.worker_with(id) {
                 let withdraw = ToDevice::Withdraw(worker, id, DropReason::Superseded);
                 self.tell_device(self.device_of(worker), withdraw, out);
             }

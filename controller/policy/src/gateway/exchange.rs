@@ -121,19 +121,19 @@ mod tests {
     /// With a part of 1 each of four gateways let pass what all workers can serve.
     #[test]
     fn a_new_controller_takes_no_gateway_for_the_only_one_where_others_know_more() {
-        let said = |part, knows_gateways| ModulePlan {
+        let plan = |part, knows_gateways| ModulePlan {
             shape: BatchShape {
                 size: 1,
                 execution: Duration::ZERO,
             },
             admits: 1.0,
-            door: None,
+            backlog_check: None,
             part,
             knows_gateways,
             guidance: Guidance::NONE,
         };
         let mut exchange = Exchange::new(Timestamp::ZERO);
-        let mut counts = |part, knows| exchange.part_that_counts(&said(part, knows));
+        let mut counts = |part, knows| exchange.part_that_counts(&plan(part, knows));
         assert_eq!(counts(1.0, false), 1.0, "nobody knows more");
         assert_eq!(counts(0.5, false), 0.5);
         assert_eq!(counts(0.25, true), 0.25);

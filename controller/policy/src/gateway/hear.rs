@@ -17,7 +17,7 @@ impl<P, L: Clone> Gateway<P, L> {
         match message {
             ToGateway::Started(started) => {
                 if let Some(stage) = self.stage_of(started.worker) {
-                    stage.dispatcher.started(&started);
+                    stage.started(&started);
                 }
             }
             ToGateway::Finished {
@@ -28,7 +28,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 members,
             } => {
                 if let Some(module) = self.module_of(worker) {
-                    self.stages[module.idx()].dispatcher.ended(worker, batch);
+                    self.stages[module.idx()].batch_ended(worker, batch);
                     self.charge(module, worker, (took, size), &members);
                     self.finished(now, module, worker, members, out);
                 }
@@ -51,35 +51,40 @@ impl<P, L: Clone> Gateway<P, L> {
             } => self.dropped(now, worker, request, *drop, out),
             ToGateway::Forgotten { worker, request } => self.forgotten(now, worker, request),
             ToGateway::Ask(ask) => self.asked(now, &ask, out),
-            ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
-            ToGateway::Returned(returned) => self.returned(now, returned, out),
-            ToGateway::Leaves(worker) => self.leaves(worker),
+            ToGateway::Withdrawn(worker, serial) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.withdrawn(worker, serial);
+                }
+            }
+            ToGateway::Returned(returned) => self.returned(now, &returned, out),
+            ToGateway::Leaves(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.leaves(worker);
+                }
+            }
             ToGateway::Plan(module, plan) => {
                 let part = self.hear_part(now, &plan);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
-                    stage.dispatcher.reshape(plan.shape, part);
-                    stage.told = (plan.guidance, now);
-                    stage.plan = ModulePlan { part, ..*plan };
+                    stage.follow(now, ModulePlan { part, ..*plan });
                 }
             }
             ToGateway::State(state) => {
                 self.ledger.learn(now, &state);
                 self.tell_gate(now);
                 // `may_say` has seen that the module is there.
-                let module = state.module.idx();
-                self.stages[module].state = Some(state);
+                self.stages[state.module.idx()].learn(state);
             }
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
             ToGateway::Holds(worker, models) => {
                 if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.holds(worker, &models);
+                    stage.holds(worker, &models);
                 }
             }
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),
             ToGateway::Try(worker) => {
                 if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.try_out(worker);
+                    stage.try_out(worker);
                 }
             }
         }
@@ -87,7 +92,7 @@ impl<P, L: Clone> Gateway<P, L> {
 
     fn list(&mut self, worker: WorkerId, serves: bool) {
         if let Some(stage) = self.stage_of(worker) {
-            stage.dispatcher.list(worker, serves);
+            stage.list(worker, serves);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::pipeline::{Edge, PortRef};
+use spillgate_pipeline::pipeline::{Edge, Module, PortRef};
 use spillgate_protocol::message::Filled;
 
 /// The module ran or was skipped.
@@ -72,6 +72,27 @@ impl Joins {
             idx => self.more[idx - FEW],
         };
         progress & flag != 0
+    }
+}
+
+/// How requests go through a module.
+pub(super) struct Route {
+    pub(super) joiner: Joiner,
+    pub(super) successors: Vec<ModuleId>,
+    /// Requests wait for the module's result.
+    pub(super) is_awaited: bool,
+}
+
+impl Route {
+    /// The routes through all modules, by module.
+    pub(super) fn all(pipeline: &Pipeline) -> Vec<Route> {
+        let route = |(module, is_awaited): (&Module, bool)| Route {
+            joiner: Joiner::new(pipeline, module.id),
+            successors: pipeline.successors(module.id),
+            is_awaited,
+        };
+        let modules = pipeline.modules.iter();
+        modules.zip(pipeline.awaited()).map(route).collect()
     }
 }
 

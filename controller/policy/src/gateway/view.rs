@@ -1,15 +1,12 @@
 //! What a gateway knows of its pipeline, for people.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use spillgate_pipeline::id::{ModuleId, WorkerId};
-use spillgate_protocol::message::{ModulePlan, ModuleState};
+use spillgate_pipeline::id::ModuleId;
+use spillgate_protocol::message::ModuleState;
 
 use super::Gateway;
 use super::adapting::Adapting;
-use crate::cameras::CameraView;
-use crate::pool::Pool;
+use crate::stage::{ModuleView, Stage};
+use crate::variant_selector::StreamView;
 
 /// A pipeline as one of its gateways sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,48 +29,7 @@ pub struct AdaptationView {
     /// The part of its devices' time that may be planned.
     pub part: f64,
     /// The streams.
-    pub streams: Vec<CameraView>,
-}
-
-/// A module as a gateway sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModuleView {
-    /// The module.
-    pub module: ModuleId,
-    /// Requests that wait here until a worker asks for them.
-    pub waiting: usize,
-    /// What dispatch goes by.
-    pub plan: ModulePlan,
-    /// What its controller published last, if its planner publishes.
-    pub state: Option<Arc<ModuleState>>,
-    /// Its workers.
-    pub workers: Vec<WorkerView>,
-}
-
-/// A worker as a gateway sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkerView {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Whether it gets requests.
-    pub standing: Standing,
-    /// Requests of this gateway that it has.
-    pub has: usize,
-}
-
-/// Whether a worker gets requests, and why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It gets requests.
-    Serves,
-    /// Its controller set it aside because it is slow, or does not need it now.
-    SetAside,
-    /// Its process is about to end.
-    Leaves,
-    /// Its process is silent.
-    Suspected,
-    /// There is no session with its process.
-    Away,
+    pub streams: Vec<StreamView>,
 }
 
 /// What comes of the requests of the next seconds if as many are offered as lately.
@@ -119,28 +75,13 @@ impl GatewayView {
     }
 }
 
-impl ModuleView {
-    /// The time that requests should leave for the modules after this one.
-    pub fn downstream(&self) -> Duration {
-        self.plan.guidance.downstream
-    }
-}
-
 impl<P, L: Clone> Gateway<P, L> {
     /// What it knows of its pipeline.
     pub fn view(&self) -> GatewayView {
-        let modules = self.pipeline.modules.iter().zip(&self.stages);
-        let modules = modules.map(|(module, stage)| ModuleView {
-            module: module.id,
-            waiting: stage.pool.as_ref().map_or(0, Pool::waiting),
-            plan: stage.plan,
-            state: stage.state.clone(),
-            workers: stage.dispatcher.views(),
-        });
         GatewayView {
             in_flight: self.in_flight(),
             gate: self.gate_rate(),
-            modules: modules.collect(),
+            modules: self.stages.iter().map(Stage::view).collect(),
             adaptation: self.adapting.as_ref().map(Adapting::view),
         }
     }
@@ -148,6 +89,11 @@ impl<P, L: Clone> Gateway<P, L> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use spillgate_protocol::message::ModulePlan;
+
     use super::*;
 
     fn state(module: u16, offered: f64, capacity: f64, probability: f64) -> Arc<ModuleState> {
@@ -184,7 +130,7 @@ mod tests {
                     execution: Duration::ZERO,
                 },
                 admits: 1.0,
-                door: None,
+                backlog_check: None,
                 part: 1.0,
                 knows_gateways: true,
                 guidance: spillgate_pipeline::policy::Guidance::NONE,

@@ -6,7 +6,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Place, ToDevice};
 
 use super::{Command, Gateway};
-use crate::dispatcher::Dispatcher;
+use crate::stage::Stage;
 
 impl<P, L: Clone> Gateway<P, L> {
     /// A peer begins, or begins anew. The workers of a device take requests as long as their controller wants them to.
@@ -26,7 +26,7 @@ impl<P, L: Clone> Gateway<P, L> {
         {
             self.demands.greeted(module, incarnation);
         }
-        self.each_worker(peer, Dispatcher::found);
+        self.each_worker(peer, Stage::found);
     }
 
     /// A peer is gone. Of a device, the workers take no more requests.
@@ -40,15 +40,11 @@ impl<P, L: Clone> Gateway<P, L> {
         self.sessions.lose(peer);
         let mut lost: Vec<(ModuleId, RequestId)> = Vec::new();
         for Place { module, worker, .. } in self.workers_of(peer) {
-            let stage = &mut self.stages[module.idx()];
-            if let Some(pool) = &mut stage.pool {
-                pool.withdraw(worker, u64::MAX);
-            }
-            let had = stage.dispatcher.lost(worker);
+            let had = self.stages[module.idx()].lost(worker);
             lost.extend(had.into_iter().map(|id| (module, id)));
         }
         for (module, id) in lost {
-            if !self.retry(now, module, id) {
+            if !self.retry(now, module, id, out) {
                 self.fail(now, id, module, cause.to_owned(), out);
             }
         }
@@ -59,89 +55,25 @@ impl<P, L: Clone> Gateway<P, L> {
     pub(super) fn suspect(&mut self, now: Timestamp, peer: Address, out: &mut Vec<Command<P, L>>) {
         let mut had: Vec<(Place, RequestId)> = Vec::new();
         for place in self.workers_of(peer) {
-            let dispatcher = &mut self.stages[place.module.idx()].dispatcher;
-            let ids = dispatcher.suspect(place.worker);
+            let ids = self.stages[place.module.idx()].suspected(place.worker);
             had.extend(ids.into_iter().map(|id| (place, id)));
         }
         for (Place { module, worker, .. }, id) in had {
-            self.stages[module.idx()].dispatcher.let_stray(id);
-            if self.retry(now, module, id) {
+            self.stages[module.idx()].let_duplicate(id);
+            if self.retry(now, module, id, out) {
                 // What it has not begun by the time that it hears this, it need not run.
                 self.tell_device(self.device_of(worker), ToDevice::Cancel(worker, id), out);
             } else {
-                self.stages[module.idx()].dispatcher.keep(id);
+                self.stages[module.idx()].keep(id);
             }
         }
     }
 
-    /// The process of a worker is about to end. What the worker has it finishes.
-    pub(super) fn leaves(&mut self, worker: WorkerId) {
-        if let Some(stage) = self.stage_of(worker) {
-            if let Some(pool) = &mut stage.pool {
-                pool.withdraw(worker, u64::MAX);
-            }
-            stage.dispatcher.leave(worker);
-        }
-    }
-
-    /// Tells the dispatchers of a device's workers.
-    pub(super) fn each_worker(&mut self, peer: Address, tell: fn(&mut Dispatcher, WorkerId)) {
+    /// Tells the stages of a device's workers.
+    pub(super) fn each_worker(&mut self, peer: Address, tell: fn(&mut Stage, WorkerId)) {
         for Place { module, worker, .. } in self.workers_of(peer) {
-            tell(&mut self.stages[module.idx()].dispatcher, worker);
+            tell(&mut self.stages[module.idx()], worker);
         }
-    }
-
-    /// The worker was suspected, and what it had went to another one; but it answers first. Nobody else is to serve the request.
-    pub(super) fn answers_first(
-        &mut self,
-        module: ModuleId,
-        worker: WorkerId,
-        id: RequestId,
-        out: &mut Vec<Command<P, L>>,
-    ) -> bool {
-        if self.stages[module.idx()].dispatcher.stray_at(id) != Some(worker) {
-            return false;
-        }
-        self.leave(module, id, out);
-        true
-    }
-
-    /// The suspected worker does not serve the request after all. False when it did not stray there.
-    pub(super) fn forget_stray(
-        &mut self,
-        module: ModuleId,
-        worker: WorkerId,
-        id: RequestId,
-    ) -> bool {
-        let dispatcher = &mut self.stages[module.idx()].dispatcher;
-        let strayed = dispatcher.stray_at(id) == Some(worker);
-        if strayed {
-            dispatcher.forget_stray(id);
-        }
-        strayed
-    }
-
-    /// The request is at no place of the module any more: it waits nowhere, and its worker is told to forget it. Returns the
-    /// workers that will say whether they had begun it.
-    pub(super) fn leave(
-        &mut self,
-        module: ModuleId,
-        id: RequestId,
-        out: &mut Vec<Command<P, L>>,
-    ) -> Vec<WorkerId> {
-        let stage = &mut self.stages[module.idx()];
-        // A suspected worker was told before.
-        let mut told: Vec<WorkerId> = stage.dispatcher.forget_stray(id).into_iter().collect();
-        if let Some(pool) = &mut stage.pool {
-            pool.remove(id);
-        }
-        if let Some(worker) = stage.dispatcher.take_back(id)
-            && !self.unsend(id, worker)
-        {
-            self.tell_device(self.device_of(worker), ToDevice::Cancel(worker, id), out);
-            told.push(worker);
-        }
-        told
     }
 
     fn workers_of(&self, peer: Address) -> Vec<Place> {
@@ -150,14 +82,27 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// Sends a request that a dead or suspected worker had to another one, at most once a module and while there is time.
-    fn retry(&mut self, now: Timestamp, module: ModuleId, id: RequestId) -> bool {
+    fn retry(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        out: &mut Vec<Command<P, L>>,
+    ) -> bool {
+        let bound = self.bound_at(module, id);
         let Some(open) = self.ledger.get_mut(id) else {
             return true;
         };
-        let request = open.request;
-        now < request.deadline
-            && self.stages[module.idx()].dispatcher.n_up() > 0
-            && open.joins.retry(module)
-            && self.place(now, module, &request).is_ok()
+        let stage = &mut self.stages[module.idx()];
+        if now >= open.request.deadline || stage.n_up() == 0 || !open.joins.retry(module) {
+            return false;
+        }
+        let Ok(effect) = stage.place(now, open.request_at(module), bound) else {
+            return false;
+        };
+        if let Some(effect) = effect {
+            self.carry_out(now, module, effect, out);
+        }
+        true
     }
 }

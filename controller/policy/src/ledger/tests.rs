@@ -42,7 +42,7 @@ fn ask(
         client: ClientId::default(),
         party: Party::ONLY,
         members: None,
-        camera: Default::default(),
+        stream: Default::default(),
         frame: Default::default(),
     };
     ledger.admit(sent_at, RequestId(id), &offer, |_| ())
@@ -170,7 +170,7 @@ fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
         client: ClientId::default(),
         party: Party::ONLY,
         members: None,
-        camera: Default::default(),
+        stream: Default::default(),
         frame: Default::default(),
     };
     let refused = ledger.admit(ms(1000), RequestId(2), &offer, |_| ());
@@ -276,7 +276,7 @@ fn a_place_that_is_given_back_is_its_clients() {
                 ..Party::ONLY
             },
             members: None,
-            camera: Default::default(),
+            stream: Default::default(),
             frame: Default::default(),
         };
         let admitted = ledger.admit(ms(1000), RequestId(next), &offer, |_| ());
@@ -313,7 +313,7 @@ fn ask_in_background(
             ..Party::ONLY
         },
         members: None,
-        camera: Default::default(),
+        stream: Default::default(),
         frame: Default::default(),
     };
     ledger.admit(at(0), RequestId(id), &offer, |_| ())

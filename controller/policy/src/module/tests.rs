@@ -69,17 +69,17 @@ impl Module {
     fn on(&mut self, now: Timestamp, event: ControllerEvent) -> Vec<String> {
         let mut out: Vec<ControllerCommand<()>> = Vec::new();
         self.controller.on_event(now, event, &mut out);
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         for command in out {
             match command {
-                ControllerCommand::Send(Envelope { message, .. }) => said.extend(short(&message)),
+                ControllerCommand::Send(Envelope { message, .. }) => sent.extend(short(&message)),
                 ControllerCommand::Compute(computation) => {
                     let computed = ControllerEvent::Computed(Box::new(computation.run()));
-                    said.extend(self.on(now, computed));
+                    sent.extend(self.on(now, computed));
                 }
             }
         }
-        said
+        sent
     }
 
     /// The planner's turn.
@@ -179,8 +179,8 @@ fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
     module.turn(1);
     let workers = |module: &Module| module.controller.published().map(|s| s.workers);
     assert_eq!(workers(&module), Some(1));
-    let said = module.on(ms(1500), ControllerEvent::Greeted(device(1), SECOND));
-    assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
+    let sent = module.on(ms(1500), ControllerEvent::Greeted(device(1), SECOND));
+    assert_eq!(sent, ["Gateway(Serve(WorkerId(1)))"]);
     module.turn(2);
     assert_eq!(workers(&module), Some(2));
 }
@@ -189,8 +189,8 @@ fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
 fn a_controller_that_lost_a_device_tells_new_gateways_nothing_of_its_workers() {
     let mut module = Module::new(None);
     module.on(ms(1), ControllerEvent::Lost(device(1)));
-    let said = module.on(ms(2), ControllerEvent::Greeted(GATEWAY, SECOND));
-    let lists = said.iter().filter(|s| !s.contains("Plan"));
+    let sent = module.on(ms(2), ControllerEvent::Greeted(GATEWAY, SECOND));
+    let lists = sent.iter().filter(|s| !s.contains("Plan"));
     assert_eq!(lists.collect::<Vec<_>>(), ["Gateway(Serve(WorkerId(0)))"]);
 }
 
@@ -276,13 +276,13 @@ fn a_worker_serves_once_its_device_has_greeted() {
     let greeted = |peer| ControllerEvent::Greeted(peer, FIRST);
     let none: [&str; 0] = [];
     assert_eq!(module.on(ms(0), greeted(GATEWAY)), none);
-    let said = module.on(ms(1), greeted(device(1)));
-    assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
+    let sent = module.on(ms(1), greeted(device(1)));
+    assert_eq!(sent, ["Gateway(Serve(WorkerId(1)))"]);
     assert_eq!(module.controller.n_up(), 1);
     // Told anew to those that come later; a device that greets again changes nothing.
     assert_eq!(module.on(ms(2), greeted(device(1))), none);
     let other = Address::Gateway(GatewayId(1));
-    assert_eq!(module.on(ms(3), greeted(other)), said);
+    assert_eq!(module.on(ms(3), greeted(other)), sent);
 }
 
 /// A batch of the worker took so long; it is planned to take 10 ms.
@@ -365,7 +365,7 @@ fn a_suspected_worker_counts_for_nothing_until_it_is_trusted() {
 #[test]
 fn a_controller_that_hears_no_worker_says_nothing_of_them() {
     let mut module = Module::new(None);
-    let said = |module: &mut Module, second: u64| {
+    let sent = |module: &mut Module, second: u64| {
         let mut out: Vec<ControllerCommand<()>> = Vec::new();
         let (turn, then) = (ms(second * 1000), ms(second * 1000 + 10));
         for now in [turn, then] {
@@ -376,17 +376,17 @@ fn a_controller_that_hears_no_worker_says_nothing_of_them() {
         let sends = |c: &&ControllerCommand<()>| matches!(c, ControllerCommand::Send(_));
         out.iter().filter(sends).count()
     };
-    assert!(said(&mut module, 1) > 0);
+    assert!(sent(&mut module, 1) > 0);
     module.on(ms(1500), ControllerEvent::Suspected(device(0)));
-    assert!(said(&mut module, 2) > 0, "it hears one worker");
+    assert!(sent(&mut module, 2) > 0, "it hears one worker");
     // Both died, which gateways know by themselves; or nothing reaches the controller, and both serve.
     module.on(ms(2500), ControllerEvent::Suspected(device(1)));
-    assert_eq!(said(&mut module, 3), 0);
+    assert_eq!(sent(&mut module, 3), 0);
     module.on(ms(3500), ControllerEvent::Lost(device(0)));
     module.on(ms(3500), ControllerEvent::Lost(device(1)));
-    assert_eq!(said(&mut module, 4), 0);
+    assert_eq!(sent(&mut module, 4), 0);
     module.on(ms(4500), ControllerEvent::Greeted(device(1), SECOND));
-    assert!(said(&mut module, 5) > 0);
+    assert!(sent(&mut module, 5) > 0);
 }
 
 #[test]

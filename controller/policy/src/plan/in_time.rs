@@ -8,18 +8,18 @@ use spillgate_pipeline::id::ModuleId;
 
 use super::{Planned, longest_path, share_of};
 
-/// Margin of the door, as a share of the SLO, for waits that the executions downstream do not contain (`spillgate`;
+/// Margin of the backlog check, as a share of the SLO, for waits that the executions downstream do not contain (`spillgate`;
 /// docs/policy.md has the sweep).
-const DOOR_MARGIN: f64 = 0.12;
+const BACKLOG_MARGIN: f64 = 0.12;
 
 /// Bisection steps for the size of a batch: to a thousandth of a request.
 const STEPS: u32 = 15;
 
 /// Share of the SLO that is left for the waits downstream of the first modules; zero where nothing is downstream.
-pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
+pub(crate) fn backlog_margin(pipeline: &Pipeline) -> f64 {
     let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
     if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
-        DOOR_MARGIN
+        BACKLOG_MARGIN
     } else {
         0.0
     }
@@ -46,7 +46,7 @@ impl Bound {
 
 /// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: the
 /// requests that arrive late enough in its cycle, the time between the starts of two batches. Requests wait at the
-/// bottleneck; other waits are in [`door_margin`]. `modules` are all but the source; modules that only some requests
+/// bottleneck; other waits are in [`backlog_margin`]. `modules` are all but the source; modules that only some requests
 /// run do not count.
 pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -> f64 {
     let Some(slowest) = slowest(modules) else {
@@ -146,7 +146,9 @@ fn left(
         module if module.runs_all() => module.execution,
         _ => Duration::ZERO,
     });
-    let slo = pipeline.slo.mul_f64(share * (1.0 - door_margin(pipeline)));
+    let slo = pipeline
+        .slo
+        .mul_f64(share * (1.0 - backlog_margin(pipeline)));
     slo.saturating_sub(path)
 }
 

@@ -369,10 +369,10 @@ mod tests {
             change(&mut first);
             sizes(0.0, 500.0, first)
         };
-        let strays = of_first(|o| o.spread = 0.3);
+        let deviating = of_first(|o| o.spread = 0.3);
         assert!(
-            strays[1] + strays[2] < planned.batch[1] + planned.batch[2],
-            "{strays:?}"
+            deviating[1] + deviating[2] < planned.batch[1] + planned.batch[2],
+            "{deviating:?}"
         );
         for (what, change) in [
             (

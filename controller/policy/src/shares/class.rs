@@ -8,7 +8,7 @@ use spillgate_protocol::message::{Offered, Portion};
 
 use super::clock::{Account, Clock, Member, Members};
 use super::{
-    CLIENTS_MAX, DEBT_AIM, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, StreamKey, TRIM_MAX,
+    CLIENTS_MAX, ClientStream, DEBT_AIM, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, TRIM_MAX,
 };
 use crate::gate::Gate;
 use crate::sweep::Sweep;
@@ -20,8 +20,8 @@ const AHEAD: f64 = 2.0;
 #[derive(Clone, Debug)]
 struct Client {
     account: Account,
-    clock: Clock<StreamKey>,
-    streams: Members<StreamKey, Account>,
+    clock: Clock<ClientStream>,
+    streams: Members<ClientStream, Account>,
     /// Virtual time of the class up to which the streams have had their tokens.
     handed_out: f64,
     /// Tokens that the streams get besides, so that those that are served are in debt.
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// The debt of a stream, up to one span. A stream alone has no credit before its client.
-    fn debt(&self, stream: StreamKey) -> f64 {
+    fn debt(&self, stream: ClientStream) -> f64 {
         match self.streams.len() {
             1 => 1.0,
             _ => self.clock.debt(&self.streams[&stream]).min(1.0),
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// Charges a stream, if it is not forgotten.
-    fn charge(&mut self, stream: StreamKey, tokens: f64) {
+    fn charge(&mut self, stream: ClientStream, tokens: f64) {
         if !self.streams.contains_key(&stream) {
             return;
         }
@@ -92,18 +92,18 @@ impl Client {
     }
 
     /// The key of a stream's account: the common one when there are too many.
-    fn stream(&mut self, now: Timestamp, party: &Party, n_streams: &mut usize) -> StreamKey {
+    fn stream(&mut self, now: Timestamp, party: &Party, n_streams: &mut usize) -> ClientStream {
         let is_known = self.streams.contains_key(&party.stream);
         let key = match is_known || self.has_room(*n_streams) {
             true => party.stream,
-            false => StreamKey::OTHERS,
+            false => ClientStream::OTHERS,
         };
         let account = self.streams.entry(key).or_insert_with(|| {
             *n_streams += 1;
             Account::new(now, party.stream_weight)
         });
         account.seen(now);
-        if key != StreamKey::OTHERS {
+        if key != ClientStream::OTHERS {
             self.clock.reweigh(account, party.stream_weight);
         }
         key
@@ -261,7 +261,7 @@ impl Class {
         party: &Party,
         n_clients: &mut usize,
         n_streams: &mut usize,
-    ) -> (ClientKey, StreamKey) {
+    ) -> (ClientKey, ClientStream) {
         let is_known = self.clients.contains_key(&party.client);
         let has_room = is_known || *n_clients < CLIENTS_MAX;
         let gone = self.sweep.next(&mut self.clients, has_room, |client| {
@@ -292,7 +292,7 @@ impl Class {
         (key, stream)
     }
 
-    pub(super) fn debts(&self, client: ClientKey, stream: StreamKey) -> Debts {
+    pub(super) fn debts(&self, client: ClientKey, stream: ClientStream) -> Debts {
         let client = &self.clients[&client];
         Debts {
             client: self.clock.debt(&client.account),
@@ -302,7 +302,7 @@ impl Class {
     }
 
     /// A party uses tokens of its shares, or gives them back (less than zero).
-    pub(super) fn charge(&mut self, client: ClientKey, stream: StreamKey, tokens: f64) {
+    pub(super) fn charge(&mut self, client: ClientKey, stream: ClientStream, tokens: f64) {
         let Some(found) = self.clients.get_mut(&client) else {
             return;
         };
@@ -313,7 +313,7 @@ impl Class {
     }
 
     /// Requests a second of a client's share and of the share of its stream.
-    pub(super) fn rates(&self, client: ClientKey, stream: StreamKey) -> (f64, f64) {
+    pub(super) fn rates(&self, client: ClientKey, stream: ClientStream) -> (f64, f64) {
         let client = &self.clients[&client];
         let of_client = self.gate.rate() * self.clock.part(&client.account);
         let part = client.clock.part(&client.streams[&stream]);

@@ -1,5 +1,5 @@
 //! The server's part in the adaptation of one stream: what the client says about its link, and what it is told beside results. How far it is
-//! believed, [`ClientLink`] decides.
+//! believed, [`Uplink`] decides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_controller_policy::cameras::{Asked, CameraKey};
-use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
+use spillgate_controller_policy::uplink::{Uplink, UplinkReport};
+use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
@@ -17,10 +17,10 @@ use spillgate_proto::pb::stream_response::Message;
 use crate::host::{Listening, OnAsk, PipelineHost};
 
 /// The link that a client reports; `None` where its round trip is no time.
-fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
+fn reported(report: &pb::LinkReport) -> Option<UplinkReport> {
     let round_trip = Duration::try_from_secs_f64(report.round_trip_ms / 1e3).ok()?;
     let bandwidth = report.bandwidth;
-    Some(LinkReport {
+    Some(UplinkReport {
         bandwidth,
         round_trip,
     })
@@ -28,42 +28,46 @@ fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
 
 /// What the reader of a stream knows of its link.
 #[derive(Default)]
-pub(super) struct StreamLink {
-    told: Arc<Told>,
-    link: ClientLink,
+pub(super) struct StreamUplink {
+    notices: Arc<Notices>,
+    uplink: Uplink,
 }
 
-impl StreamLink {
-    pub(super) fn new(told: Arc<Told>) -> Self {
-        StreamLink {
-            told,
+impl StreamUplink {
+    pub(super) fn new(notices: Arc<Notices>) -> Self {
+        StreamUplink {
+            notices,
             ..Default::default()
         }
     }
 
     /// The stream listens to what that host asks.
-    pub(super) fn listen(&self, host: &Arc<PipelineHost>, camera: CameraKey) -> Listening {
-        let told = self.told.clone();
+    pub(super) fn listen(&self, host: &Arc<PipelineHost>, stream: StreamKey) -> Listening {
+        let notices = self.notices.clone();
         let served = host.pipeline().adapt.map(|adapt| adapt.module);
         let pipeline = host.pipeline().clone();
         let on_ask: OnAsk = Arc::new(move |asked: Asked| {
             let module = served.and_then(|module| pipeline.modules.get(module.idx()));
-            told.asked(pb::AskedSize {
+            notices.asked(pb::AskedSize {
                 side: asked.side,
                 variant: u32::from(asked.variant.0),
                 reason: module.map_or(String::new(), |module| reason(module, asked)),
             });
         });
-        host.listen(camera, on_ask)
+        host.listen(stream, on_ask)
     }
 
     /// A report came; returns what the gateway hears of it. Those that come too often are left out.
-    pub(super) fn report(&mut self, now: Timestamp, report: &pb::LinkReport) -> Option<LinkReport> {
-        if !self.link.takes_report(now) {
+    pub(super) fn report(
+        &mut self,
+        now: Timestamp,
+        report: &pb::LinkReport,
+    ) -> Option<UplinkReport> {
+        if !self.uplink.takes_report(now) {
             return None;
         }
-        self.told.clock(report.clock_ns, now);
-        self.link.heard(reported(report)?)
+        self.notices.clock(report.clock_ns, now);
+        self.uplink.heard(reported(report)?)
     }
 
     /// A frame came, and its bytes took so long from the first to the last. Acknowledges it; returns when it was sent, as far as that is
@@ -75,13 +79,13 @@ impl StreamLink {
         slo: Duration,
     ) -> Option<Timestamp> {
         let bytes = frame.data.len();
-        self.told.received(pb::FrameReceived {
+        self.notices.received(pb::FrameReceived {
             number: frame.number,
             bytes: bytes as u64,
             clock_ns: now.as_ns(),
         });
-        let said = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
-        self.link.sent_at((now, took), said, bytes, slo)
+        let claimed = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
+        self.uplink.sent_at((now, took), claimed, bytes, slo)
     }
 }
 
@@ -93,10 +97,10 @@ fn reason(module: &Module, asked: Asked) -> String {
 
 /// What a stream is told beside its results, until that is written.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Untold>);
+pub(super) struct Notices(Mutex<Unwritten>);
 
 #[derive(Default)]
-struct Untold {
+struct Unwritten {
     /// No more than the stream has places for answers: a frame's place is free again once its answer is read, and this is read before.
     received: VecDeque<pb::FrameReceived>,
     /// The newest: the client's clock, and when it came.
@@ -106,12 +110,12 @@ struct Untold {
     waker: Option<Waker>,
 }
 
-impl Told {
-    fn tell(&self, add: impl FnOnce(&mut Untold)) {
+impl Notices {
+    fn tell(&self, add: impl FnOnce(&mut Unwritten)) {
         let waker = {
-            let mut untold = self.0.lock();
-            add(&mut untold);
-            untold.waker.take()
+            let mut unwritten = self.0.lock();
+            add(&mut unwritten);
+            unwritten.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -119,15 +123,15 @@ impl Told {
     }
 
     fn received(&self, frame: pb::FrameReceived) {
-        self.tell(|untold| untold.received.push_back(frame));
+        self.tell(|unwritten| unwritten.received.push_back(frame));
     }
 
     fn clock(&self, client_ns: u64, came_at: Timestamp) {
-        self.tell(|untold| untold.clock = Some((client_ns, came_at)));
+        self.tell(|unwritten| unwritten.clock = Some((client_ns, came_at)));
     }
 
     fn asked(&self, asked: pb::AskedSize) {
-        self.tell(|untold| untold.asked = Some(asked));
+        self.tell(|unwritten| unwritten.asked = Some(asked));
     }
 
     /// The next message, to be written at once; `now` is read for each. Without one, the task is woken when there is one.
@@ -136,28 +140,28 @@ impl Told {
         cx: &Context<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Message> {
-        let mut untold = self.0.lock();
-        if let Some(frame) = untold.received.pop_front() {
+        let mut unwritten = self.0.lock();
+        if let Some(frame) = unwritten.received.pop_front() {
             return Some(Message::Received(frame));
         }
-        if let Some((client_ns, came_at)) = untold.clock.take() {
+        if let Some((client_ns, came_at)) = unwritten.clock.take() {
             return Some(Message::Clock(pb::ClockAnswer {
                 client_ns,
                 came_ns: came_at.as_ns(),
                 written_ns: now().as_ns(),
             }));
         }
-        if let Some(asked) = untold.asked.take() {
+        if let Some(asked) = unwritten.asked.take() {
             return Some(Message::Asked(asked));
         }
-        untold.waker = Some(cx.waker().clone());
+        unwritten.waker = Some(cx.waker().clone());
         None
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use spillgate_controller_policy::client_link::REPORT_EVERY;
+    use spillgate_controller_policy::uplink::REPORT_EVERY;
 
     use super::*;
 
@@ -176,12 +180,16 @@ mod tests {
     }
 
     /// When a frame of 25,000 bytes was sent that comes at 1000 ms and says `sent_at`.
-    fn believed(link: &StreamLink, sent_at: Timestamp) -> Option<Timestamp> {
+    fn believed(link: &StreamUplink, sent_at: Timestamp) -> Option<Timestamp> {
         believed_after(link, Duration::ZERO, sent_at)
     }
 
     /// The same of one whose bytes took that long to come.
-    fn believed_after(link: &StreamLink, took: Duration, sent_at: Timestamp) -> Option<Timestamp> {
+    fn believed_after(
+        link: &StreamUplink,
+        took: Duration,
+        sent_at: Timestamp,
+    ) -> Option<Timestamp> {
         let frame = pb::Frame {
             data: vec![0; 25_000].into(),
             sent_at_ns: sent_at.as_ns(),
@@ -190,8 +198,8 @@ mod tests {
         link.came((ms(1000), took), &frame, SLO)
     }
 
-    fn link() -> StreamLink {
-        StreamLink::new(Arc::default())
+    fn link() -> StreamUplink {
+        StreamUplink::new(Arc::default())
     }
 
     #[test]
@@ -270,15 +278,18 @@ mod tests {
         }
         link.report(ms(10), &report(0.0, 0.0));
         link.report(ms(90), &report(0.0, 0.0));
-        let mut said = Vec::new();
-        while let Some(message) = link.told.next(&cx, || ms(91)) {
-            said.push(match message {
+        let mut messages = Vec::new();
+        while let Some(message) = link.notices.next(&cx, || ms(91)) {
+            messages.push(match message {
                 Message::Received(frame) => (frame.number, frame.clock_ns, 0),
                 Message::Clock(clock) => (clock.client_ns, clock.came_ns, clock.written_ns),
                 other => panic!("{other:?}"),
             });
         }
         let at = |ms: u64| ms * 1_000_000;
-        assert_eq!(said, [(3, at(5), 0), (1, at(5), 0), (7, at(90), at(91))]);
+        assert_eq!(
+            messages,
+            [(3, at(5), 0), (1, at(5), 0), (7, at(90), at(91))]
+        );
     }
 }

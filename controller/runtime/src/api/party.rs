@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use spillgate_controller_policy::cameras::CameraKey;
 use spillgate_controller_policy::clients::RightsByKey;
-use spillgate_controller_policy::shares::{Party, StreamKey};
+use spillgate_controller_policy::shares::{ClientStream, Party};
+use spillgate_controller_policy::variant_selector::StreamKey;
 use spillgate_pipeline::clients::{ClientKey, Clients, ClientsBy, StreamsBy};
 
 use super::client_name;
@@ -72,14 +72,14 @@ impl Shared {
             Some((key, share)) if key == client => Some(share),
             _ => None,
         };
-        rights.party(client, StreamKey(stream), share)
+        rights.party(client, ClientStream(stream), share)
     }
 
     /// The stream, or the connection of unary calls, for which variants are chosen.
-    pub(super) fn camera(&self) -> CameraKey {
+    pub(super) fn stream_key(&self) -> StreamKey {
         match self.is_stream {
-            true => CameraKey(self.connection() | (1 + self.asker.call)),
-            false => CameraKey(self.connection()),
+            true => StreamKey(self.connection() | (1 + self.asker.call)),
+            false => StreamKey(self.connection()),
         }
     }
 
@@ -96,15 +96,15 @@ impl Shared {
         let Asker {
             token_name, peer, ..
         } = &self.asker;
-        let said = match clients.by {
+        let named = match clients.by {
             ClientsBy::Token => None,
             ClientsBy::Address | ClientsBy::Connection => Some(peer),
             ClientsBy::Application => Some(application),
             ClientsBy::Metadata => self.named.as_ref().map(|(_, name)| name),
         };
         Counted {
-            is_token: said.is_none() && token_name.is_some(),
-            name: said.or(token_name.as_ref()).unwrap_or(peer).clone(),
+            is_token: named.is_none() && token_name.is_some(),
+            name: named.or(token_name.as_ref()).unwrap_or(peer).clone(),
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Status, Streaming};
 
-use super::adapting::{StreamLink, Told};
+use super::adapting::{Notices, StreamUplink};
 use super::{Api, Asked, Shared, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
@@ -32,19 +32,19 @@ pub(crate) const ANSWERS_WAITING: usize = 64;
 /// An answer on its way to the client: `sequence` counts the stream's frames.
 struct Answer {
     sequence: u64,
-    said: Said,
+    reply: Reply,
     place: Place,
 }
 
-enum Said {
+enum Reply {
     Ended(Arc<RequestRecord>),
     Refused(Box<pb::Result>),
     Broken(Status),
 }
 
-impl Said {
+impl Reply {
     fn refused(number: u64, refusal: &Refusal) -> Self {
-        Said::Refused(Box::new(convert::refused(number, refusal)))
+        Reply::Refused(Box::new(convert::refused(number, refusal)))
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Results {
     ready: VecDeque<Answer>,
     open: Arc<OpenFrames<Accepted>>,
     /// Of a stream that adapts.
-    told: Option<(Arc<Told>, Arc<PipelineHost>)>,
+    notices: Option<(Arc<Notices>, Arc<PipelineHost>)>,
 }
 
 /// The stream's frames in flight. When the client leaves, they are cancelled, and so is one that is accepted just then.
@@ -177,10 +177,10 @@ pub(super) async fn serve(
         longest_ms: longest.as_secs_f64() * 1e3,
         adapts: open.adapts,
     };
-    let told = open.adapts.then(Arc::<Told>::default);
-    let link = told.clone().map(|told| {
-        let link = StreamLink::new(told);
-        let listening = link.listen(&host, shared.camera());
+    let notices = open.adapts.then(Arc::<Notices>::default);
+    let uplink = notices.clone().map(|notices| {
+        let link = StreamUplink::new(notices);
+        let listening = link.listen(&host, shared.stream_key());
         (link, listening)
     });
     let open_frames = Arc::new(OpenFrames::new());
@@ -193,7 +193,7 @@ pub(super) async fn serve(
         in_flight_max,
         open: open_frames.clone(),
         places: Arc::new(Semaphore::new(in_flight_max + ANSWERS_WAITING)),
-        link,
+        uplink,
         host: host.clone(),
         call,
         tx,
@@ -207,7 +207,7 @@ pub(super) async fn serve(
         ready: VecDeque::new(),
         open: open_frames,
         // All hosts of a process have one clock.
-        told: told.map(|told| (told, host)),
+        notices: notices.map(|notices| (notices, host)),
     })
 }
 
@@ -238,7 +238,7 @@ struct Reader {
     places: Arc<Semaphore>,
     call: Arc<Call>,
     /// Of a stream that adapts.
-    link: Option<(StreamLink, Listening)>,
+    uplink: Option<(StreamUplink, Listening)>,
     tx: mpsc::UnboundedSender<Answer>,
 }
 
@@ -251,7 +251,7 @@ struct Answering {
 }
 
 impl Answering {
-    fn say(self, said: Said) {
+    fn reply(self, reply: Reply) {
         let place = Place {
             _permit: self.permit,
             _unread: Some(self.call.unread()),
@@ -259,7 +259,7 @@ impl Answering {
         // A client that has gone needs no answer.
         let _ = self.tx.send(Answer {
             sequence: self.sequence,
-            said,
+            reply,
             place,
         });
     }
@@ -293,32 +293,32 @@ impl Reader {
             };
             let message = match message {
                 None => return,
-                Some(Err(status)) => return answering.say(Said::Broken(status)),
+                Some(Err(status)) => return answering.reply(Reply::Broken(status)),
                 Some(Ok(in_band)) => match received(&self.call, in_band) {
-                    Err(status) => return answering.say(Said::Broken(status)),
+                    Err(status) => return answering.reply(Reply::Broken(status)),
                     Ok(message) => message,
                 },
             };
-            let frame = match (message, &mut self.link) {
+            let frame = match (message, &mut self.uplink) {
                 (Some(pb::stream_request::Message::Frame(frame)), _) => frame,
                 (Some(pb::stream_request::Message::Report(report)), Some((link, _))) => {
                     drop(self.call.take_message());
                     let heard = link.report(self.host.now(), &report);
                     if let Err(refusal) = self.follow() {
-                        return answering.say(Said::Broken(convert::call_refused(&refusal)));
+                        return answering.reply(Reply::Broken(convert::call_refused(&refusal)));
                     }
-                    if let (Some(heard), Some((_, listening))) = (heard, &self.link) {
+                    if let (Some(heard), Some((_, listening))) = (heard, &self.uplink) {
                         listening.reports(heard);
                     }
                     continue;
                 }
                 _ => {
                     let text = "after `open` each message of a stream must carry a frame, or a report where the stream adapts";
-                    return answering.say(Said::Broken(Status::invalid_argument(text)));
+                    return answering.reply(Reply::Broken(Status::invalid_argument(text)));
                 }
             };
             if let Err(refusal) = self.follow() {
-                return answering.say(Said::Broken(convert::call_refused(&refusal)));
+                return answering.reply(Reply::Broken(convert::call_refused(&refusal)));
             }
             if self.take(frame, answering).is_break() {
                 return;
@@ -342,7 +342,7 @@ impl Reader {
             permit,
             tx: self.tx.clone(),
         };
-        answering.say(Said::Broken(why));
+        answering.reply(Reply::Broken(why));
     }
 
     /// Takes the pipeline of the stream's name that is served now.
@@ -355,8 +355,8 @@ impl Reader {
             self.generation = generation;
             let name = &self.host.pipeline().name;
             self.host = self.api.host(&self.call, name)?;
-            if let Some((link, listening)) = &mut self.link {
-                *listening = link.listen(&self.host, self.shared.camera());
+            if let Some((link, listening)) = &mut self.uplink {
+                *listening = link.listen(&self.host, self.shared.stream_key());
             }
         }
         Ok(())
@@ -366,8 +366,8 @@ impl Reader {
     fn take(&self, frame: pb::Frame, answering: Answering) -> ControlFlow<()> {
         let (number, sequence) = (frame.number, answering.sequence);
         let slo = self.host.pipeline().slo;
-        let link = self.link.as_ref();
-        let sent_at = link.and_then(|(link, _)| {
+        let uplink = self.uplink.as_ref();
+        let sent_at = uplink.and_then(|(link, _)| {
             let came = (self.host.now(), self.call.message_took());
             link.came(came, &frame, slo)
         });
@@ -375,7 +375,7 @@ impl Reader {
             let limit = self.in_flight_max;
             let refusal = Refusal::StreamFull { limit };
             self.host.note_refused(refusal.label());
-            answering.say(Said::refused(number, &refusal));
+            answering.reply(Reply::refused(number, &refusal));
             return ControlFlow::Continue(());
         }
         // It is shared, because the request may end before `submit` returns.
@@ -385,14 +385,14 @@ impl Reader {
             move |record| {
                 open.end(sequence);
                 if let Some(answering) = answering.lock().take() {
-                    answering.say(Said::Ended(record));
+                    answering.reply(Reply::Ended(record));
                 }
             }
         });
-        let refuse = |said: Said| {
+        let refuse = |reply: Reply| {
             self.open.end(sequence);
             if let Some(answering) = answering.lock().take() {
-                answering.say(said);
+                answering.reply(reply);
             }
         };
         // Frames that this one takes the place of, if it is accepted.
@@ -412,10 +412,10 @@ impl Reader {
         let (api, host) = (&self.api, &self.host);
         match api.submit(host, &self.call, frame, asked, on_end) {
             Err(refusal) if refusal.ends_call() => {
-                refuse(Said::Broken(convert::call_refused(&refusal)));
+                refuse(Reply::Broken(convert::call_refused(&refusal)));
                 return ControlFlow::Break(());
             }
-            Err(refusal) => refuse(Said::refused(number, &refusal)),
+            Err(refusal) => refuse(Reply::refused(number, &refusal)),
             Ok(id) => {
                 if self.open.accept(sequence, (host.clone(), id)) {
                     host.cancel(id);
@@ -456,18 +456,18 @@ impl Stream for Results {
                 opened,
             )))));
         }
-        if let Some((told, host)) = &self.told
-            && let Some(message) = told.next(cx, || host.now())
+        if let Some((notices, host)) = &self.notices
+            && let Some(message) = notices.next(cx, || host.now())
         {
             return Poll::Ready(Some(Ok(respond(message))));
         }
         loop {
-            if let Some(Answer { said, place, .. }) = self.ready.pop_front() {
+            if let Some(Answer { reply, place, .. }) = self.ready.pop_front() {
                 drop(place);
-                let result = match said {
-                    Said::Ended(record) => convert::result(&record),
-                    Said::Refused(result) => *result,
-                    Said::Broken(status) => return Poll::Ready(Some(Err(status))),
+                let result = match reply {
+                    Reply::Ended(record) => convert::result(&record),
+                    Reply::Refused(result) => *result,
+                    Reply::Broken(status) => return Poll::Ready(Some(Err(status))),
                 };
                 return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Result(
                     result,
@@ -478,7 +478,7 @@ impl Stream for Results {
                 // The answer is about the stream: no other answer follows it, and it does not wait for its turn.
                 Some(
                     broken @ Answer {
-                        said: Said::Broken(_),
+                        reply: Reply::Broken(_),
                         ..
                     },
                 ) => self.ready.push_back(broken),

@@ -176,7 +176,7 @@ pub(crate) mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use spillgate_controller_policy::door::DoorLimits;
+    use spillgate_controller_policy::connection_admission::ConnectionLimits;
     use spillgate_process::account::Account;
 
     use super::super::{Call, EdgeLimits};
@@ -185,7 +185,7 @@ pub(crate) mod tests {
     fn edge(grants: Vec<Grant>) -> Arc<Edge> {
         let long = Duration::from_secs(60);
         let limits = EdgeLimits {
-            door: DoorLimits {
+            admission: ConnectionLimits {
                 connections: 8,
                 per_address: 8,
                 idle: long,

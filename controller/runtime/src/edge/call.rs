@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use spillgate_controller_policy::clients::TokenShare;
-use spillgate_controller_policy::intake::{Intake, Room, StreamKey};
+use spillgate_controller_policy::intake::{CallKey, Intake, Room};
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
@@ -277,7 +277,7 @@ impl Call {
         self.intake.lock().ends(self.stream());
     }
 
-    fn stream(&self) -> StreamKey {
+    fn stream(&self) -> CallKey {
         let connection = self.connection.as_ref().map_or(0, |c| c.id().0);
         (connection, self.key as u64)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use slab::Slab;
-use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_controller_policy::connection_admission::{ConnectionId, Use};
 use spillgate_controller_policy::intake::Intake;
 use spillgate_link::host_of;
 use spillgate_pipeline::clients::ClientKey;

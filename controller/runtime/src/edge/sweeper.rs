@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spillgate_controller_policy::door::{Aged, Closing};
+use spillgate_controller_policy::connection_admission::{Aged, Closing};
 use tokio_util::sync::CancellationToken;
 
 use super::{Edge, Why, nothing};
@@ -37,7 +37,7 @@ impl Edge {
     fn close_overdue(&self) {
         let now = self.about_now();
         let mut open = self.open.lock();
-        for (id, what) in open.door.age(now) {
+        for (id, what) in open.admission.age(now) {
             let Some(connection) = open.connections.get(&id) else {
                 continue;
             };
@@ -48,7 +48,7 @@ impl Edge {
         }
         let connections = &open.connections;
         let uses = |id| connections.get(&id).map_or_else(nothing, |c| c.usage());
-        for (id, why) in open.door.sweep(now, uses) {
+        for (id, why) in open.admission.sweep(now, uses) {
             let Some(connection) = connections.get(&id) else {
                 continue;
             };

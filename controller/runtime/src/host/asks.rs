@@ -5,9 +5,9 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::cameras::{Asked, CameraKey};
-use spillgate_controller_policy::client_link::LinkReport;
 use spillgate_controller_policy::gateway::Event;
+use spillgate_controller_policy::uplink::UplinkReport;
+use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 
 use super::PipelineHost;
 
@@ -16,12 +16,12 @@ pub(crate) type OnAsk = Arc<dyn Fn(Asked) + Send + Sync>;
 
 /// The streams that listen: no more than are open.
 #[derive(Default)]
-pub(super) struct Asks(Mutex<IndexMap<CameraKey, OnAsk, FxBuildHasher>>);
+pub(super) struct Asks(Mutex<IndexMap<StreamKey, OnAsk, FxBuildHasher>>);
 
 impl Asks {
     /// Tells a stream. One that has ended needs to hear nothing.
-    pub(super) fn tell(&self, camera: CameraKey, asked: Asked) {
-        let on_ask = self.0.lock().get(&camera).cloned();
+    pub(super) fn tell(&self, stream: StreamKey, asked: Asked) {
+        let on_ask = self.0.lock().get(&stream).cloned();
         if let Some(on_ask) = on_ask {
             on_ask(asked);
         }
@@ -31,14 +31,14 @@ impl Asks {
 /// A stream listens for as long as this lives.
 pub(crate) struct Listening {
     host: Arc<PipelineHost>,
-    camera: CameraKey,
+    stream: StreamKey,
     on_ask: OnAsk,
 }
 
 impl Listening {
     /// Its client says this of its link.
-    pub(crate) fn reports(&self, link: LinkReport) {
-        self.host.tell(Event::Link(self.camera, link));
+    pub(crate) fn reports(&self, link: UplinkReport) {
+        self.host.tell(Event::Uplink(self.stream, link));
     }
 }
 
@@ -46,19 +46,19 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let mut asks = self.host.asks.0.lock();
         // A later call of the connection may have the key by now.
-        if (asks.get(&self.camera)).is_some_and(|on_ask| Arc::ptr_eq(on_ask, &self.on_ask)) {
-            asks.swap_remove(&self.camera);
+        if (asks.get(&self.stream)).is_some_and(|on_ask| Arc::ptr_eq(on_ask, &self.on_ask)) {
+            asks.swap_remove(&self.stream);
         }
     }
 }
 
 impl PipelineHost {
     /// `on_ask` is told what the frames of that stream should be like, when that changes.
-    pub(crate) fn listen(self: &Arc<Self>, camera: CameraKey, on_ask: OnAsk) -> Listening {
-        self.asks.0.lock().insert(camera, on_ask.clone());
+    pub(crate) fn listen(self: &Arc<Self>, stream: StreamKey, on_ask: OnAsk) -> Listening {
+        self.asks.0.lock().insert(stream, on_ask.clone());
         Listening {
             host: self.clone(),
-            camera,
+            stream,
             on_ask,
         }
     }

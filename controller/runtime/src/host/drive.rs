@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate_controller_policy::cameras::{Asked, CameraKey};
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
+use spillgate_controller_policy::variant_selector::{Asked, StreamKey};
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::request::Outcome;
@@ -18,7 +18,7 @@ use spillgate_protocol::message::{
     Address, Envelope, Link, Message, ToController, ToDevice, ToGateway,
 };
 
-use super::{CHECKED_ONE_IN, Command, Control, Kept, Outboxes, Outgoing, PipelineHost};
+use super::{CHECKED_ONE_IN, Command, Control, OpenRequest, Outboxes, Outgoing, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order. Mostly it is one thing or two, which need no allocation.
@@ -30,9 +30,9 @@ pub(super) enum Effect {
     /// The outbox to other processes is to be sent.
     SendElsewhere,
     /// A client is told what its frames should be like.
-    Ask(CameraKey, Asked),
+    Ask(StreamKey, Asked),
     /// A request has ended.
-    End(Box<Ended<Kept>>),
+    End(Box<Ended<OpenRequest>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
     /// What must hold did not.
@@ -111,12 +111,12 @@ impl PipelineHost {
     }
 
     /// A device's policy says something to a gateway.
-    pub fn device_says(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
+    pub fn device_says(&self, worker: WorkerId, gateway: GatewayId, message: ToGateway) {
         if let Some(place) = self.workers.get(worker) {
             self.send(Envelope {
                 from: Address::Device(place.device),
                 incarnation: self.roles.incarnation,
-                to: Address::Gateway(home),
+                to: Address::Gateway(gateway),
                 message: Message::Gateway(message),
             });
         }
@@ -228,7 +228,7 @@ impl PipelineHost {
                 Command::Send(envelope) => {
                     self.carry(control, now, envelope.into(), effects);
                 }
-                Command::Ask { camera, asked } => effects.push(Effect::Ask(camera, asked)),
+                Command::Ask { stream, asked } => effects.push(Effect::Ask(stream, asked)),
                 Command::End(ended) => {
                     let id = ended.request.id;
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
@@ -324,7 +324,7 @@ impl PipelineHost {
             match effect {
                 Effect::Send(device) => self.outboxes().devices[device.idx()].send(),
                 Effect::SendElsewhere => self.outboxes().elsewhere.send(),
-                Effect::Ask(camera, asked) => self.asks.tell(camera, asked),
+                Effect::Ask(stream, asked) => self.asks.tell(stream, asked),
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Breach(violation) => {
                     tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");
@@ -370,7 +370,7 @@ impl PipelineHost {
         }
     }
 
-    fn answer(&self, ended: Ended<Kept>) {
+    fn answer(&self, ended: Ended<OpenRequest>) {
         let Ended {
             request,
             outcome,
@@ -378,7 +378,7 @@ impl PipelineHost {
             cause,
             payload,
         } = ended;
-        let Kept {
+        let OpenRequest {
             admitted_at,
             number,
             client,

@@ -7,20 +7,19 @@ use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_process::job::{Failure, Job, Ran, are_outputs_of};
-use spillgate_process::value::Outputs;
-use spillgate_process::value::Value;
+use spillgate_process::value::{Outputs, Value};
 use spillgate_protocol::message::{
     Address, BatchReport, Envelope, Fault, Filled, Finished, Message, Place, ToController,
     ToGateway,
 };
 
 use super::drive::{Effects, keep};
-use super::{Brought, CHECKED_ONE_IN, Control, Kept, MemberResult, Outgoing, PipelineHost};
+use super::{Brought, CHECKED_ONE_IN, Control, MemberResult, OpenRequest, Outgoing, PipelineHost};
 use crate::record::BatchRecord;
 
 impl Control {
     /// The open request, if the gateway awaits it from that worker.
-    fn awaited(&mut self, worker: WorkerId, request: RequestId) -> Option<&mut Kept> {
+    fn awaited(&mut self, worker: WorkerId, request: RequestId) -> Option<&mut OpenRequest> {
         let gateway = self.gateway.as_mut()?;
         gateway.awaits(worker, request).then_some(())?;
         gateway.payload_mut(request)
@@ -54,44 +53,44 @@ impl PipelineHost {
         // What is brought for requests that have ended, and may be the last to hold them: freed without the host's lock.
         let mut unwanted = Vec::new();
         self.act(|control, now, effects| {
-            let of = |id: &GatewayId| Home::new(*id, n_members);
-            let mut homes: SmallVec<[Home; 1]> = forecasters.iter().map(of).collect();
+            let of = |id: &GatewayId| ForGateway::new(*id, n_members);
+            let mut gateways: SmallVec<[ForGateway; 1]> = forecasters.iter().map(of).collect();
             for member in members {
                 let times = &member.times;
                 if !member.request.background {
                     report.members.push((times.arrived_at, times.batched_at));
                 }
-                let id = member.request.id.home();
-                let at = homes.iter().position(|home| home.id == id);
+                let id = member.request.id.owner();
+                let at = gateways.iter().position(|gateway| gateway.id == id);
                 let at = at.unwrap_or_else(|| {
-                    homes.push(of(&id));
-                    homes.len() - 1
+                    gateways.push(of(&id));
+                    gateways.len() - 1
                 });
-                let home = &mut homes[at];
+                let gateway = &mut gateways[at];
                 if self.roles.gateway == Some(id) {
                     let stored = self.store(control, batch.module, member, &mut unwanted);
-                    home.members.push(stored);
+                    gateway.members.push(stored);
                 } else {
                     let (finished, brought) = self.bring(batch.module, member);
-                    home.members.push(finished);
-                    home.brought.push(brought);
+                    gateway.members.push(finished);
+                    gateway.brought.push(brought);
                 }
             }
             if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
-                let ids = homes.iter().flat_map(|home| &home.members);
+                let ids = gateways.iter().flat_map(|gateway| &gateway.members);
                 let ids: Vec<RequestId> = ids.map(|m| m.request).collect();
                 self.check(control, now, batch, &ids, effects);
             }
-            for home in homes {
+            for gateway in gateways {
                 let finished = ToGateway::Finished {
                     worker: batch.worker,
                     batch: batch.batch,
                     took: batch.ended_at.since(batch.started_at),
                     size: batch.ran_together,
-                    members: home.members,
+                    members: gateway.members,
                 };
-                let envelope = say(Address::Gateway(home.id), Message::Gateway(finished));
-                let brought = home.brought;
+                let envelope = say(Address::Gateway(gateway.id), Message::Gateway(finished));
+                let brought = gateway.brought;
                 self.carry(control, now, Outgoing { envelope, brought }, effects);
             }
             // Requests without an SLO are no measure for the others: a batch of them is not reported.
@@ -139,7 +138,7 @@ impl PipelineHost {
     /// Keeps what a module of another process brought.
     fn take_in(
         &self,
-        open: &Kept,
+        open: &OpenRequest,
         module: ModuleId,
         outputs: Option<Outputs>,
     ) -> Result<(), Fault> {
@@ -244,16 +243,16 @@ impl PipelineHost {
 }
 
 /// What a batch that ended brings to one gateway.
-struct Home {
+struct ForGateway {
     id: GatewayId,
     members: Vec<Finished>,
     /// Where the gateway is in another process.
     brought: Vec<Brought>,
 }
 
-impl Home {
+impl ForGateway {
     fn new(id: GatewayId, n_members: usize) -> Self {
-        Home {
+        ForGateway {
             id,
             members: Vec::with_capacity(n_members),
             brought: Vec::new(),

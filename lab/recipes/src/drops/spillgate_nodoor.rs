@@ -6,6 +6,6 @@ use spillgate_pipeline::policy::recipe::Recipe;
 pub(super) const RECIPE: Recipe = Recipe {
     name: "spillgate-nodoor",
     summary: "spillgate without the door",
-    door: false,
+    backlog_check: false,
     ..*DropPolicy::SPILLGATE.recipe()
 };

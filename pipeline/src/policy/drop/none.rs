@@ -14,7 +14,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     overload: None,
     learns_pace: false,
     adapts_batch: false,
-    door: false,
+    backlog_check: false,
     gate: None,
     gate_overfills: false,
     ranks: false,

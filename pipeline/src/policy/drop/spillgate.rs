@@ -15,7 +15,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     overload: None,
     learns_pace: true,
     adapts_batch: true,
-    door: true,
+    backlog_check: true,
     gate: Some(1.0),
     gate_overfills: true,
     ranks: true,

@@ -200,7 +200,7 @@ impl World {
                 self.under_way -= process.inbound.iter().filter(is_request).count() as i64;
                 process.inbound.clear();
                 process.outbound.clear();
-                let _ = process.kept.loses(request(0, 0).home());
+                let _ = process.kept.loses(request(0, 0).owner());
             }
         }
     }

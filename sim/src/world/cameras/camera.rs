@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spillgate_camera::{CameraFrame, CameraPolicy, CameraReport, ClockAnswer};
-use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
-use spillgate_controller_policy::shares::{Party, StreamKey};
+use spillgate_controller_policy::shares::{ClientStream, Party};
+use spillgate_controller_policy::uplink::{Uplink, UplinkReport};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::GatewayId;
 use spillgate_pipeline::time::Timestamp;
@@ -37,7 +37,7 @@ pub(super) struct Camera {
     /// `None`: it takes no part in adaptation.
     pub(super) policy: Option<CameraPolicy>,
     /// What the server knows of its link.
-    pub(super) known: ClientLink,
+    pub(super) known: Uplink,
     /// Its frames that the gateway has not answered.
     pub(super) n_open: usize,
     link: Link,
@@ -50,7 +50,7 @@ impl Camera {
         Camera {
             home,
             policy,
-            known: ClientLink::default(),
+            known: Uplink::default(),
             n_open: 0,
             link: of.link.clone(),
             n_captured: 0,
@@ -62,7 +62,7 @@ impl Camera {
     pub(super) fn party(&self) -> Party {
         Party {
             client: ClientKey::of(&self.of.name),
-            stream: StreamKey(0),
+            stream: ClientStream(0),
             ..Party::ONLY
         }
     }
@@ -142,7 +142,7 @@ impl Camera {
         &mut self,
         came: Timestamp,
         report: &CameraReport,
-    ) -> Option<(ClockAnswer, Option<LinkReport>)> {
+    ) -> Option<(ClockAnswer, Option<UplinkReport>)> {
         if !self.known.takes_report(came) {
             return None;
         }
@@ -152,7 +152,7 @@ impl Camera {
             written: came + self.link.host(),
         };
         let said = report.bandwidth.zip(report.round_trip);
-        let said = said.map(|(bandwidth, round_trip)| LinkReport {
+        let said = said.map(|(bandwidth, round_trip)| UplinkReport {
             bandwidth,
             round_trip,
         });

@@ -117,8 +117,8 @@ impl World {
             let waiting = device.policy.waiting(*worker) - background;
             self.checker.bound("queue", waiting, broker.capacity)?;
         }
-        let n_homes = device.policy.homes().len();
-        self.checker.bound("homes", n_homes, self.homes.len())
+        let n_gateways = device.policy.gateways().len();
+        self.checker.bound("gateways", n_gateways, self.homes.len())
     }
 
     /// The tables of a gateway are within their bounds.
@@ -137,6 +137,7 @@ impl World {
         let sent = policy.n_at_workers();
         let limit = policy.in_flight() * n_modules;
         self.checker.bound("at workers", sent, limit)?;
-        self.checker.bound("strayed", policy.n_strayed(), limit)
+        self.checker
+            .bound("duplicates", policy.n_duplicates(), limit)
     }
 }

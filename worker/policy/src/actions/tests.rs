@@ -116,25 +116,25 @@ fn drive(subject: &mut impl Executor, given: &[Given]) -> Log {
     let mut loading: Option<(u64, ActionId)> = None;
     let longest: u64 = given.iter().map(|g| g.takes + g.copies + 1).sum();
     for now in 0..RECEIVED_BY + 60 + longest {
-        let mut said = Vec::new();
+        let mut commands = Vec::new();
         if let Some((_, id)) = running.take_if(|(end, _)| *end == now) {
-            said.extend(subject.executed(at(now), id));
+            commands.extend(subject.executed(at(now), id));
         }
         if let Some((_, id)) = loading.take_if(|(end, _)| *end == now) {
-            said.extend(subject.loaded(at(now), id, given[id.0 as usize].is_there));
+            commands.extend(subject.loaded(at(now), id, given[id.0 as usize].is_there));
         }
         for (_, id) in copied.extract_if(.., |(end, _)| *end == now) {
-            said.extend(subject.input_ready(at(now), id));
+            commands.extend(subject.input_ready(at(now), id));
         }
         for (id, given) in given.iter().enumerate() {
             if given.received == now {
-                said.extend(subject.receive(at(now), action(id, given)));
+                commands.extend(subject.receive(at(now), action(id, given)));
             }
         }
         if subject.wakes_at(at(now)) {
-            said.extend(subject.wake(at(now)));
+            commands.extend(subject.wake(at(now)));
         }
-        for command in said {
+        for command in commands {
             let of = |id: ActionId| &given[id.0 as usize];
             match &command {
                 // What is copied in no time is told at the next tick.
@@ -253,14 +253,14 @@ fn unload(id: u64, model: u32) -> Action<()> {
 #[test]
 fn weights_that_are_being_read_are_not_unloaded() {
     let mut actions = fresh(&[]);
-    let said = Executor::receive(&mut actions, at(0), load(0, 1));
-    assert_eq!(said, [ActionCommand::Load(ActionId(0), WeightsId(1))]);
+    let commands = Executor::receive(&mut actions, at(0), load(0, 1));
+    assert_eq!(commands, [ActionCommand::Load(ActionId(0), WeightsId(1))]);
     assert_eq!(Executor::receive(&mut actions, at(1), unload(1, 1)), []);
     assert_eq!(actions.pages().free(), CACHE - NEEDS[1]);
     Executor::loaded(&mut actions, at(5), ActionId(0), true);
     assert!(actions.pages().is_ready(WeightsId(1)));
-    let said = Executor::receive(&mut actions, at(6), unload(2, 1));
-    assert_eq!(said, [ActionCommand::Unload(WeightsId(1))]);
+    let commands = Executor::receive(&mut actions, at(6), unload(2, 1));
+    assert_eq!(commands, [ActionCommand::Unload(WeightsId(1))]);
     assert_eq!(actions.pages().free(), CACHE);
 }
 
@@ -269,9 +269,9 @@ fn a_load_that_waits_is_refused_when_its_weights_are_unloaded() {
     let mut actions = fresh(&[]);
     Executor::receive(&mut actions, at(0), load(0, 1));
     assert_eq!(Executor::receive(&mut actions, at(1), load(1, 2)), []);
-    let said = Executor::receive(&mut actions, at(2), unload(2, 2));
+    let commands = Executor::receive(&mut actions, at(2), unload(2, 2));
     let refused = ActionCommand::Refuse(ActionId(1), RefusalCause::NotLoaded);
-    assert_eq!(said, [refused, ActionCommand::Unload(WeightsId(2))]);
+    assert_eq!(commands, [refused, ActionCommand::Unload(WeightsId(2))]);
     assert_eq!(actions.pages().free(), CACHE - NEEDS[1]);
     assert_eq!(Executor::loaded(&mut actions, at(9), ActionId(0), true), []);
 }
@@ -279,9 +279,9 @@ fn a_load_that_waits_is_refused_when_its_weights_are_unloaded() {
 #[test]
 fn a_load_without_room_is_refused_and_takes_nothing() {
     let mut actions = fresh(&[WeightsId(3)]);
-    let said = Executor::receive(&mut actions, at(0), load(0, 2));
+    let commands = Executor::receive(&mut actions, at(0), load(0, 2));
     let no_pages = |id| ActionCommand::Refuse(ActionId(id), RefusalCause::NoPages);
-    assert_eq!(said, [no_pages(0)]);
+    assert_eq!(commands, [no_pages(0)]);
     // What is there already has its pages.
     assert_eq!(
         Executor::receive(&mut actions, at(1), load(1, 3)),
@@ -314,6 +314,6 @@ fn an_action_without_inputs_holds_up_the_next_one_no_longer_than_its_window() {
     assert_eq!(Executor::input_ready(&mut actions, at(3), ActionId(1)), []);
     assert_eq!(actions.next_wakeup(), Some(at(6)));
     let refused = ActionCommand::Refuse(ActionId(0), RefusalCause::Late);
-    let said = Executor::wake(&mut actions, at(6));
-    assert_eq!(said, [refused, ActionCommand::Execute(ActionId(1))]);
+    let commands = Executor::wake(&mut actions, at(6));
+    assert_eq!(commands, [refused, ActionCommand::Execute(ActionId(1))]);
 }

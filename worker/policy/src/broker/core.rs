@@ -86,8 +86,8 @@ impl<T> Core<T> {
     pub(super) fn batch(&self) -> usize {
         let most = self.config.execution.served().len();
         let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
-        let said = self.bound_batch.or(guided);
-        said.unwrap_or(self.config.batch as usize)
+        let ordered = self.bound_batch.or(guided);
+        ordered.unwrap_or(self.config.batch as usize)
     }
 
     /// A request came.
@@ -133,7 +133,7 @@ impl<T> Core<T> {
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
-    pub(super) fn stray(&self, variant: VariantId, size: usize) -> Duration {
+    pub(super) fn duration_deviation(&self, variant: VariantId, size: usize) -> Duration {
         let spread = self.pace().map_or(0.0, Pace::spread);
         self.profiled(variant, size).mul_f64(spread)
     }

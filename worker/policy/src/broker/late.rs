@@ -97,7 +97,8 @@ impl Late {
         // Each further member has less budget than the members before it and makes the batch longer. So the batch grows
         // while the member added last is still in time.
         for n in 1..=size {
-            let ends_by = starts_at + core.execution(variant, n) + core.stray(variant, n);
+            let ends_by =
+                starts_at + core.execution(variant, n) + core.duration_deviation(variant, n);
             let last = core.queue.last();
             let fits = last.is_some_and(|w| ends_by <= core.module_deadline(&w.request));
             if !fits && n > 1 {
@@ -132,7 +133,8 @@ impl Late {
             if n > size {
                 return;
             }
-            let ends_by = starts_at + core.execution(variant, n) + core.stray(variant, n);
+            let ends_by =
+                starts_at + core.execution(variant, n) + core.duration_deviation(variant, n);
             if n > 1 && ends_by > first_deadline.min(deadline) {
                 continue;
             }
@@ -162,12 +164,12 @@ impl Late {
         let (batch, waiting) = (core.batch(), core.queue.len());
         let variant = core.next_variant();
         let full = core.execution(variant, batch);
-        let stray = core.stray(variant, batch);
+        let deviation = core.duration_deviation(variant, batch);
         let Some(last) = core.queue.last() else {
             return true;
         };
         let all = time_of_all(core, variant, full);
-        if starts_at + all + stray > core.module_deadline(&last.request) {
+        if starts_at + all + deviation > core.module_deadline(&last.request) {
             return false;
         }
         if waiting > SORTED_MAX {
@@ -178,7 +180,7 @@ impl Late {
         self.deadlines
             .extend(waiting.map(|w| core.module_deadline(&w.request)));
         self.deadlines.sort_unstable();
-        let mut ends_by = starts_at + stray;
+        let mut ends_by = starts_at + deviation;
         self.deadlines.chunks(batch).all(|members| {
             let execution = match members.len() {
                 n if n == batch => full,

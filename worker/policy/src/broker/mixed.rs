@@ -25,7 +25,7 @@ pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bo
         })
         .collect();
     batches.sort_unstable();
-    let mut ends_by = starts_at + core.stray(core.next_variant(), batch);
+    let mut ends_by = starts_at + core.duration_deviation(core.next_variant(), batch);
     batches.into_iter().all(|(deadline, execution)| {
         ends_by = ends_by + execution;
         ends_by <= deadline

@@ -102,26 +102,26 @@ impl Asks {
     }
 
     /// How long a message to a gateway takes.
-    pub(super) fn one_way(&self, home: GatewayId) -> Duration {
-        let trip = self.trips.get(&home).copied().unwrap_or_default();
+    pub(super) fn one_way(&self, gateway: GatewayId) -> Duration {
+        let trip = self.trips.get(&gateway).copied().unwrap_or_default();
         Duration::from_secs_f64(trip.mean / 2.0)
     }
 
     /// Requests for a worker that waited at the other gateways when they answered last.
-    pub(super) fn elsewhere(&self, home: GatewayId, worker: WorkerId) -> u32 {
+    pub(super) fn elsewhere(&self, gateway: GatewayId, worker: WorkerId) -> u32 {
         let others = self.waiting.iter();
-        let others = others.filter(|((h, w), _)| *h != home && *w == worker);
+        let others = others.filter(|((h, w), _)| *h != gateway && *w == worker);
         others.fold(0, |sum, (_, waiting)| sum.saturating_add(*waiting))
     }
 
     /// A gateway says how many requests wait there for a worker.
-    pub(super) fn waits(&mut self, home: GatewayId, worker: WorkerId, waiting: u32) {
-        self.waiting.insert((home, worker), waiting);
+    pub(super) fn waits(&mut self, gateway: GatewayId, worker: WorkerId, waiting: u32) {
+        self.waiting.insert((gateway, worker), waiting);
     }
 
     /// So many requests for a worker are handed back to a gateway.
-    pub(super) fn go_back(&mut self, home: GatewayId, worker: WorkerId, requests: usize) {
-        let waiting = self.waiting.entry((home, worker)).or_default();
+    pub(super) fn go_back(&mut self, gateway: GatewayId, worker: WorkerId, requests: usize) {
+        let waiting = self.waiting.entry((gateway, worker)).or_default();
         *waiting = waiting.saturating_add(requests as u32);
     }
 
@@ -151,11 +151,11 @@ impl Asks {
         self.close();
         self.serial += 1;
         let trips = &self.trips;
-        let is_heard = |home: &GatewayId| trips.get(home).is_none_or(|trip| !trip.is_silent);
+        let is_heard = |gateway: &GatewayId| trips.get(gateway).is_none_or(|trip| !trip.is_silent);
         self.open = Some(Open {
             is_idle: binds_at.is_none(),
             missing: match binds_at {
-                Some(_) => asked.filter(|(home, _)| is_heard(home)).collect(),
+                Some(_) => asked.filter(|(gateway, _)| is_heard(gateway)).collect(),
                 None => Vec::new(),
             },
             patience_ends: binds_at.unwrap_or(now).max(now) + PATIENCE,
@@ -176,14 +176,14 @@ impl Asks {
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
-        home: GatewayId,
+        gateway: GatewayId,
         worker: WorkerId,
         serial: u64,
     ) -> bool {
         let is_current = self.open.is_some() && serial == self.serial;
         let was_missing = match &mut self.open {
             Some(open) if is_current => {
-                let idx = open.missing.iter().position(|m| *m == (home, worker));
+                let idx = open.missing.iter().position(|m| *m == (gateway, worker));
                 idx.map(|idx| open.missing.swap_remove(idx)).is_some()
             }
             _ => false,
@@ -192,7 +192,7 @@ impl Asks {
         if was_missing || !is_current {
             let sent = self.sent.iter().find(|(of, _)| *of == serial);
             if let Some((_, at)) = sent {
-                self.trips.entry(home).or_default().took(now.since(*at));
+                self.trips.entry(gateway).or_default().took(now.since(*at));
             }
         }
         is_current
@@ -231,26 +231,26 @@ impl Asks {
     /// The ask is open no more. Gateways that have not answered are silent.
     pub(super) fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
-        for (home, _) in open.missing {
-            self.trips.entry(home).or_default().is_silent = true;
+        for (gateway, _) in open.missing {
+            self.trips.entry(gateway).or_default().is_silent = true;
         }
     }
 
     /// A gateway is silent. It is waited for again once it has answered.
-    pub(super) fn suspect(&mut self, home: GatewayId) {
-        self.trips.entry(home).or_default().is_silent = true;
-        self.waiting.retain(|(of, _), _| *of != home);
+    pub(super) fn suspect(&mut self, gateway: GatewayId) {
+        self.trips.entry(gateway).or_default().is_silent = true;
+        self.waiting.retain(|(of, _), _| *of != gateway);
         if let Some(open) = &mut self.open {
-            open.missing.retain(|(of, _)| *of != home);
+            open.missing.retain(|(of, _)| *of != gateway);
         }
     }
 
     /// A gateway is gone.
-    pub(super) fn forget(&mut self, home: GatewayId) {
-        self.trips.swap_remove(&home);
-        self.waiting.retain(|(of, _), _| *of != home);
+    pub(super) fn forget(&mut self, gateway: GatewayId) {
+        self.trips.swap_remove(&gateway);
+        self.waiting.retain(|(of, _), _| *of != gateway);
         if let Some(open) = &mut self.open {
-            open.missing.retain(|(of, _)| *of != home);
+            open.missing.retain(|(of, _)| *of != gateway);
         }
     }
 }

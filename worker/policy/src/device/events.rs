@@ -92,7 +92,7 @@ pub enum DeviceCommand<T> {
         /// The worker. It says which pipeline's gateway is meant, where a process has gateways of several pipelines.
         worker: WorkerId,
         /// The gateway.
-        home: GatewayId,
+        gateway: GatewayId,
         /// What it says.
         message: ToGateway,
     },

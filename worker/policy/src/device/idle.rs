@@ -24,17 +24,17 @@ impl<T> Device<T> {
         if self.running.is_some() {
             return;
         }
-        let Some(kept) = self.profiler.next(now) else {
+        let Some(candidate) = self.profiler.next(now) else {
             return;
         };
-        if !self.is_there(now, kept.worker, kept.model) {
+        if !self.is_there(now, candidate.worker, candidate.model) {
             // Its weights gave way. They are not read for a rerun.
             return;
         }
-        let Some(broker) = self.workers.get(&kept.worker) else {
+        let Some(broker) = self.workers.get(&candidate.worker) else {
             return;
         };
-        let execution = broker.execution(kept.model.variant, 1);
+        let execution = broker.execution(candidate.model.variant, 1);
         let action = Action {
             kind: ActionKind::Rerun,
             ..Action::execute(broker.module(), 1)
@@ -42,24 +42,24 @@ impl<T> Device<T> {
         let id = self.next_id();
         self.running = Some(Running {
             id,
-            worker: kept.worker,
+            worker: candidate.worker,
             action,
             background: false,
-            alone: Some(kept.application),
+            alone: Some(candidate.application),
             request: None,
             sampled: None,
-            model: kept.model,
+            model: candidate.model,
             execution,
             lengths: Lengths::default(),
-            told_end: now + execution,
+            reported_end: now + execution,
             expected_end: now + execution,
         });
         out.push(DeviceCommand::Rerun(Rerun {
             id,
-            worker: kept.worker,
-            request: kept.request,
-            model: kept.model,
-            payload: kept.payload,
+            worker: candidate.worker,
+            request: candidate.request,
+            model: candidate.model,
+            payload: candidate.payload,
         }));
     }
 

@@ -12,15 +12,15 @@ impl<T> Device<T> {
         self.is_leaving = true;
         self.profiler.clear();
         self.loads.clear();
-        for &home in &self.homes {
-            self.say_leave(home, out);
+        for &gateway in &self.gateways {
+            self.say_leave(gateway, out);
         }
     }
 
-    pub(super) fn say_leave(&self, home: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
+    pub(super) fn say_leave(&self, gateway: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
         out.extend(self.workers.keys().map(|&worker| DeviceCommand::Tell {
             worker,
-            home,
+            gateway,
             message: ToGateway::Leaves(worker),
         }));
     }

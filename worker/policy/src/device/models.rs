@@ -213,10 +213,10 @@ impl<T> Device<T> {
     }
 
     /// A gateway that greets hears which models are here.
-    pub(super) fn tell_all_held(&self, home: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
+    pub(super) fn tell_all_held(&self, gateway: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
         if let Some(memory) = &self.memory {
             let held: Vec<_> = memory.held().map(|weights| (weights, true)).collect();
-            tell(memory, &[home], &held, out);
+            tell(memory, &[gateway], &held, out);
         }
     }
 
@@ -229,7 +229,7 @@ impl<T> Device<T> {
         if let Some(memory) = &self.memory {
             let gone = gone.iter().map(|weights| (*weights, false));
             let moved: Vec<_> = moved.iter().copied().chain(gone).collect();
-            tell(memory, &self.homes, &moved, out);
+            tell(memory, &self.gateways, &moved, out);
         }
     }
 
@@ -292,7 +292,7 @@ impl<T> Device<T> {
 /// Tells gateways which models are in memory, or no longer.
 fn tell<T>(
     memory: &WeightStore,
-    homes: &[GatewayId],
+    gateways: &[GatewayId],
     moved: &[(WeightsId, bool)],
     out: &mut Vec<DeviceCommand<T>>,
 ) {
@@ -305,9 +305,9 @@ fn tell<T>(
         }
     }
     for (worker, models) in by_worker {
-        out.extend(homes.iter().map(|&home| DeviceCommand::Tell {
+        out.extend(gateways.iter().map(|&gateway| DeviceCommand::Tell {
             worker,
-            home,
+            gateway,
             message: ToGateway::Holds(worker, models.clone()),
         }));
     }

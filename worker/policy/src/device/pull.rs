@@ -54,12 +54,14 @@ impl<T> Device<T> {
         out: &mut Vec<DeviceCommand<T>>,
     ) {
         let binds_at = free_at.map(|at| at - self.lead);
-        let (homes, workers) = (&self.homes, &self.workers);
+        let (gateways, workers) = (&self.gateways, &self.workers);
         let pulling = || workers.iter().filter(|(_, broker)| broker.pulls());
-        let all = homes.iter().flat_map(|h| pulling().map(|(w, _)| (*h, *w)));
+        let all = gateways
+            .iter()
+            .flat_map(|h| pulling().map(|(w, _)| (*h, *w)));
         let serial = self.asks.open(now, binds_at, all);
-        for &home in homes {
-            self.send_asks(home, serial, binds_at, free_at.unwrap_or(now), out);
+        for &gateway in gateways {
+            self.send_asks(gateway, serial, binds_at, free_at.unwrap_or(now), out);
         }
     }
 
@@ -67,17 +69,17 @@ impl<T> Device<T> {
     pub(super) fn ask_newcomer(
         &mut self,
         now: Timestamp,
-        home: GatewayId,
+        gateway: GatewayId,
         out: &mut Vec<DeviceCommand<T>>,
     ) {
         if let Some(serial) = self.asks.standing() {
-            self.send_asks(home, serial, None, now, out);
+            self.send_asks(gateway, serial, None, now, out);
         }
     }
 
     fn send_asks(
         &self,
-        home: GatewayId,
+        gateway: GatewayId,
         serial: u64,
         binds_at: Option<Timestamp>,
         starts_at: Timestamp,
@@ -87,14 +89,14 @@ impl<T> Device<T> {
             let message = ToGateway::Ask(Ask {
                 worker,
                 serial,
-                most: broker.wanted(self.homes.len()),
-                elsewhere: self.asks.elsewhere(home, worker),
+                most: broker.wanted(self.gateways.len()),
+                elsewhere: self.asks.elsewhere(gateway, worker),
                 starts_at,
-                until: binds_at.map(|at| at - self.asks.one_way(home)),
+                until: binds_at.map(|at| at - self.asks.one_way(gateway)),
             });
             out.push(DeviceCommand::Tell {
                 worker,
-                home,
+                gateway,
                 message,
             });
         }
@@ -104,7 +106,7 @@ impl<T> Device<T> {
     pub(super) fn on_answer(
         &mut self,
         now: Timestamp,
-        home: GatewayId,
+        gateway: GatewayId,
         mut answer: Answer<T>,
         out: &mut Vec<DeviceCommand<T>>,
     ) {
@@ -112,8 +114,8 @@ impl<T> Device<T> {
         if !self.workers.contains_key(&worker) {
             return;
         }
-        self.asks.answered(now, home, worker, answer.serial);
-        self.asks.waits(home, worker, answer.waiting);
+        self.asks.answered(now, gateway, worker, answer.serial);
+        self.asks.waits(gateway, worker, answer.waiting);
         if self.closed.is_none() && !self.asks.is_open() {
             let late = answer.requests.iter().map(|o| (o.request.id, o.since));
             let late = late.collect();
@@ -121,7 +123,7 @@ impl<T> Device<T> {
             return;
         }
         if !answer.requests.is_empty() {
-            self.asks.came(now, self.homes.len() > 1);
+            self.asks.came(now, self.gateways.len() > 1);
         }
         let cold = self.take_cold(now, &mut answer);
         let Some(broker) = self.workers.get_mut(&worker) else {
@@ -167,40 +169,40 @@ impl<T> Device<T> {
         self.asks.close();
         for (&worker, broker) in self.workers.iter_mut().filter(|(_, broker)| broker.pulls()) {
             if let Some(serial) = standing {
-                let withdrawn = |&home: &GatewayId| DeviceCommand::Tell {
+                let withdrawn = |&gateway: &GatewayId| DeviceCommand::Tell {
                     worker,
-                    home,
+                    gateway,
                     message: ToGateway::Withdrawn(worker, serial),
                 };
-                out.extend(self.homes.iter().map(withdrawn));
+                out.extend(self.gateways.iter().map(withdrawn));
             }
             give_back(&mut self.asks, worker, broker.give_back(), out);
         }
     }
 }
 
-/// Hands requests back, each to its home.
+/// Hands requests back, each to its owner.
 fn give_back<T>(
     asks: &mut Asks,
     worker: WorkerId,
     mut requests: Vec<(RequestId, Timestamp)>,
     out: &mut Vec<DeviceCommand<T>>,
 ) {
-    requests.sort_by_key(|(id, _)| id.home());
-    let by_home = || requests.chunk_by(|(a, _), (b, _)| a.home() == b.home());
-    for of_home in by_home() {
-        asks.go_back(of_home[0].0.home(), worker, of_home.len());
+    requests.sort_by_key(|(id, _)| id.owner());
+    let by_owner = || requests.chunk_by(|(a, _), (b, _)| a.owner() == b.owner());
+    for of_owner in by_owner() {
+        asks.go_back(of_owner[0].0.owner(), worker, of_owner.len());
     }
-    for of_home in by_home() {
-        let home = of_home[0].0.home();
+    for of_owner in by_owner() {
+        let gateway = of_owner[0].0.owner();
         out.push(DeviceCommand::Tell {
             worker,
-            home,
+            gateway,
             message: ToGateway::Returned(Returned {
                 worker,
                 serial: asks.serial(),
-                elsewhere: asks.elsewhere(home, worker),
-                requests: of_home.to_vec(),
+                elsewhere: asks.elsewhere(gateway, worker),
+                requests: of_owner.to_vec(),
             }),
         });
     }

@@ -28,7 +28,7 @@ pub(super) struct Running {
     pub(super) execution: Duration,
     pub(super) lengths: Lengths,
     /// When it was expected to end as it was bound, which gateways were told.
-    pub(super) told_end: Timestamp,
+    pub(super) reported_end: Timestamp,
     /// The same, counted from its start.
     pub(super) expected_end: Timestamp,
 }
@@ -49,7 +49,7 @@ impl Running {
             action: self.action,
             expected: self.execution,
             took,
-            expected_end: self.told_end,
+            expected_end: self.reported_end,
             ended_at,
         }
     }

@@ -134,15 +134,15 @@ fn a_batch_records_what_was_expected_and_what_came() {
 fn a_batch_is_reported_when_it_is_bound() {
     let mut device = device_with(DropPolicy::SPILLGATE, 2);
     let started = |out: &[DeviceCommand<()>]| -> Vec<Started> {
-        let said = out.iter().filter_map(|c| match c {
+        let started = out.iter().filter_map(|c| match c {
             DeviceCommand::Tell {
-                home: GatewayId(0),
+                gateway: GatewayId(0),
                 message: ToGateway::Started(started),
                 ..
             } => Some(*started),
             _ => None,
         });
-        said.collect()
+        started.collect()
     };
     let bound = |batch, expected_end| Started {
         worker: WorkerId(1),
@@ -194,7 +194,7 @@ fn a_deadline_passes_by_timer_while_the_device_runs() {
     match &out[..] {
         [
             DeviceCommand::Tell {
-                home: GatewayId(0),
+                gateway: GatewayId(0),
                 message:
                     ToGateway::Dropped {
                         worker,
@@ -283,14 +283,14 @@ fn a_device_that_leaves_serves_what_it_has_and_what_is_on_its_way() {
     arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     let mut out = Vec::new();
     device.on_event(at(1), DeviceEvent::Leave, &mut out);
-    let told = |c: &DeviceCommand<()>| match c {
+    let left = |c: &DeviceCommand<()>| match c {
         DeviceCommand::Tell {
             message: ToGateway::Leaves(worker),
             ..
         } => worker.0,
         other => panic!("{other:?}"),
     };
-    assert_eq!(out.iter().map(told).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(out.iter().map(left).collect::<Vec<_>>(), [1, 2]);
     arrive(&mut device, 2, &[(2, 3, 100)]);
     assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![2])]);
     assert_eq!(executed(&end(&mut device, 20, 1)), [(2, vec![3])]);

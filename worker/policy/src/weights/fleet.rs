@@ -16,7 +16,7 @@
 mod account;
 mod around;
 mod events;
-mod homes;
+mod gateways;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
 use events::{fail, forgotten, tell};
-use homes::Homes;
+use gateways::Gateways;
 
 /// Weights that could not be read are tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Worker {
 }
 
 /// A request that is here.
-struct Held<T> {
+struct FleetRequest<T> {
     member: BatchItem<T>,
     model: ModelId,
     is_waiting: bool,
@@ -147,7 +147,7 @@ pub struct Fleet<T> {
     placement: Placement,
     workers: IndexMap<WorkerId, Worker, FxBuildHasher>,
     /// By ticket. One request may wait for several modules at once, so the placement knows it by a number of its own.
-    held: IndexMap<RequestId, Held<T>, FxBuildHasher>,
+    entries: IndexMap<RequestId, FleetRequest<T>, FxBuildHasher>,
     tickets: IndexMap<(WorkerId, RequestId), RequestId, FxBuildHasher>,
     next_ticket: u64,
     under_way: IndexMap<ActionId, UnderWay, FxBuildHasher>,
@@ -162,10 +162,10 @@ pub struct Fleet<T> {
     gave_way: IndexSet<WeightsId, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
-    homes: Homes,
+    gateways: Gateways,
     closed: Option<DropReason>,
     /// Empty between events.
-    said: Vec<PlacementCommand>,
+    commands: Vec<PlacementCommand>,
 }
 
 impl<T: Clone> Fleet<T> {
@@ -194,7 +194,7 @@ impl<T: Clone> Fleet<T> {
             (worker, of)
         });
         let workers = workers.collect();
-        let homes = Homes::new(&workers, &placement);
+        let gateways = Gateways::new(&workers, &placement);
         let accounts = vec![DeviceAccount::default(); placement.n_devices()];
         Fleet {
             accounts,
@@ -203,15 +203,15 @@ impl<T: Clone> Fleet<T> {
             finishes: IndexMap::default(),
             placement,
             workers,
-            held: IndexMap::default(),
+            entries: IndexMap::default(),
             tickets: IndexMap::default(),
             next_ticket: 0,
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
             background_ends: BTreeSet::new(),
-            homes,
+            gateways,
             closed: None,
-            said: Vec::new(),
+            commands: Vec::new(),
         }
     }
 
@@ -232,16 +232,17 @@ impl<T: Clone> Fleet<T> {
                 self.cancel(now, worker, request, out);
             }
             FleetEvent::Withdraw(worker, request, reason) => {
-                if let Some(held) = self.take(now, worker, request, out) {
-                    self.say_dropped(now, &held.member, reason, out);
+                if let Some(entry) = self.take(now, worker, request, out) {
+                    self.say_dropped(now, &entry.member, reason, out);
                 }
             }
-            FleetEvent::Greeted(home) => self.greeted(home, out),
+            FleetEvent::Greeted(gateway) => self.greeted(gateway, out),
             FleetEvent::Leave => self.leave(out),
-            FleetEvent::Lost(home) => {
-                self.homes.lose(home);
-                let lost =
-                    |held: &Held<T>| held.is_waiting && held.member.request.id.home() == home;
+            FleetEvent::Lost(gateway) => {
+                self.gateways.lose(gateway);
+                let lost = |entry: &FleetRequest<T>| {
+                    entry.is_waiting && entry.member.request.id.owner() == gateway
+                };
                 self.give_up(now, lost, out, |_, _, _| {});
             }
             FleetEvent::Guide(worker, guidance) => {
@@ -279,7 +280,7 @@ impl<T: Clone> Fleet<T> {
 
     /// Nothing waits and no action is under way.
     pub fn has_no_work(&self) -> bool {
-        self.held.is_empty() && self.under_way.is_empty()
+        self.entries.is_empty() && self.under_way.is_empty()
     }
 
     /// What a device did since it began.
@@ -354,7 +355,7 @@ impl<T: Clone> Fleet<T> {
         let event = match (was.of, ended) {
             (What::Load(weights), Ended::Failed(why)) => {
                 account.failed_loads += 1;
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 self.fail(now, device, weights, why, out);
                 PlacementEvent::Loaded {
                     device,
@@ -363,7 +364,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (What::Load(weights), ended) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
@@ -389,8 +390,8 @@ impl<T: Clone> Fleet<T> {
                 account.batches += 1;
                 self.learn(now, model, was.members.len(), around);
                 for ticket in was.members {
-                    let held = self.remove(ticket);
-                    let waited = held.is_some_and(|held| held.member.load.is_some());
+                    let entry = self.remove(ticket);
+                    let waited = entry.is_some_and(|entry| entry.member.load.is_some());
                     self.accounts[device.idx()].cold += u64::from(waited);
                 }
                 PlacementEvent::Inferred {
@@ -402,11 +403,15 @@ impl<T: Clone> Fleet<T> {
             (What::Infer(_), Ended::Refused(_) | Ended::Failed(_)) => {
                 // They wait again, unless the fleet is closed by now; the placement cancels those that it does not serve any more.
                 for ticket in was.members {
-                    match self.held.get(&ticket).is_some_and(|held| held.has_ended) {
+                    match self
+                        .entries
+                        .get(&ticket)
+                        .is_some_and(|entry| entry.has_ended)
+                    {
                         true => {
                             self.placement.forget(device, action, ticket);
-                            let held = self.remove(ticket);
-                            out.extend(held.map(|held| forgotten(&held.member)));
+                            let entry = self.remove(ticket);
+                            out.extend(entry.map(|entry| forgotten(&entry.member)));
                         }
                         false => self.waits(ticket, true),
                     }
@@ -427,10 +432,10 @@ impl<T: Clone> Fleet<T> {
 
     /// Drops all that waits.
     fn reject(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<FleetCommand<T>>) {
-        let say = |fleet: &mut Self, held: Held<T>, out: &mut Vec<FleetCommand<T>>| {
-            fleet.say_dropped(now, &held.member, reason, out);
+        let say = |fleet: &mut Self, entry: FleetRequest<T>, out: &mut Vec<FleetCommand<T>>| {
+            fleet.say_dropped(now, &entry.member, reason, out);
         };
-        self.give_up(now, |held| held.is_waiting, out, say);
+        self.give_up(now, |entry| entry.is_waiting, out, say);
     }
 
     /// A device cannot read weights. Requests fail where no other device has them.
@@ -451,8 +456,8 @@ impl<T: Clone> Fleet<T> {
             for ticket in self.placement.queue(model).collect::<Vec<_>>() {
                 let request = ticket;
                 self.tell(now, PlacementEvent::Left { request, model }, out);
-                let held = self.remove(ticket);
-                out.extend(held.map(|held| fail(&held.member, &why)));
+                let entry = self.remove(ticket);
+                out.extend(entry.map(|entry| fail(&entry.member, &why)));
             }
         }
         self.failed.insert(weights, Failed { why, until });
@@ -460,20 +465,20 @@ impl<T: Clone> Fleet<T> {
 
     /// A request waits from now on, or no longer.
     fn waits(&mut self, ticket: RequestId, is_waiting: bool) {
-        let Some(held) = self.held.get_mut(&ticket) else {
+        let Some(entry) = self.entries.get_mut(&ticket) else {
             return;
         };
-        if held.is_waiting != is_waiting
-            && let Some(worker) = self.workers.get_mut(&held.member.worker)
+        if entry.is_waiting != is_waiting
+            && let Some(worker) = self.workers.get_mut(&entry.member.worker)
         {
-            let waiting = worker.waiting_like(&held.member.request);
+            let waiting = worker.waiting_like(&entry.member.request);
             match is_waiting {
                 true => *waiting += 1,
                 false => *waiting -= 1,
             }
         }
-        held.is_waiting = is_waiting;
-        let request = &held.member.request;
+        entry.is_waiting = is_waiting;
+        let request = &entry.member.request;
         if request.background {
             let end = (request.deadline, ticket);
             match is_waiting {
@@ -485,27 +490,27 @@ impl<T: Clone> Fleet<T> {
 
     /// Tells the placement, and carries out what it says.
     fn tell(&mut self, now: Timestamp, event: PlacementEvent, out: &mut Vec<FleetCommand<T>>) {
-        let mut said = std::mem::take(&mut self.said);
-        self.placement.on_event(now, event, &mut said);
-        for command in said.drain(..) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.placement.on_event(now, event, &mut commands);
+        for command in commands.drain(..) {
             match command {
                 PlacementCommand::Do { device, action } => {
                     let action = self.send(now, device, action);
                     out.push(FleetCommand::Do { device, action });
                 }
                 PlacementCommand::Cancel { request } => {
-                    if let Some(held) = self.remove(request) {
-                        let is_late = held.member.request.deadline <= now;
+                    if let Some(entry) = self.remove(request) {
+                        let is_late = entry.member.request.deadline <= now;
                         let reason = match is_late {
                             true => DropReason::Expired,
                             false => DropReason::Predicted,
                         };
-                        self.say_dropped(now, &held.member, reason, out);
+                        self.say_dropped(now, &entry.member, reason, out);
                     }
                 }
             }
         }
-        self.said = said;
+        self.commands = commands;
     }
 
     /// An action is on its way, with what its members carry.
@@ -530,13 +535,13 @@ impl<T: Clone> Fleet<T> {
         };
         let work = match work {
             Work::Load(weights) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 let of = under_way(What::Load(weights), Vec::new());
                 self.under_way.insert(id, of);
                 Work::Load(weights)
             }
             Work::Unload(weights) => {
-                self.homes.moved(weights);
+                self.gateways.moved(weights);
                 self.accounts[device.idx()].unloads += 1;
                 self.gave_way.insert(weights);
                 Work::Unload(weights)
@@ -550,11 +555,11 @@ impl<T: Clone> Fleet<T> {
                 let tickets = members.iter();
                 let riders = tickets.filter_map(|&ticket| {
                     self.waits(ticket, false);
-                    let held = self.held.get_mut(&ticket)?;
-                    held.member.batched_at = now;
+                    let entry = self.entries.get_mut(&ticket)?;
+                    entry.member.batched_at = now;
                     // It came before its weights were there.
-                    held.member.load = read.filter(|read| held.member.arrived_at < read.to);
-                    Some(held.member.clone())
+                    entry.member.load = read.filter(|read| entry.member.arrived_at < read.to);
+                    Some(entry.member.clone())
                 });
                 let riders = riders.collect();
                 let of = under_way(What::Infer(model), members);

@@ -50,7 +50,7 @@ struct Batch {
     model: ModelId,
     members: Vec<BatchItem<Arc<Job>>>,
     expected: Duration,
-    told_end: Timestamp,
+    reported_end: Timestamp,
     prepared: Prepared,
     /// How long that took.
     prepare: Duration,
@@ -253,7 +253,7 @@ fn keep(
                 model,
                 members,
                 expected: action.expected_end.since(action.starts_at),
-                told_end: action.expected_end,
+                reported_end: action.expected_end,
                 prepared: Prepared::Whole,
                 prepare: Duration::ZERO,
             };

@@ -23,7 +23,7 @@ use crate::timer::TimerThread;
 /// back into this or another device.
 pub trait Upstream: Send + Sync {
     /// The device's policy says this to that gateway of the pipeline that the worker serves.
-    fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway);
+    fn tell(&self, worker: WorkerId, gateway: GatewayId, message: ToGateway);
 
     /// A batch ran.
     fn ran(&self, batch: RanBatch);
@@ -125,9 +125,9 @@ impl Chooser for Brokers {
                 }
                 DeviceCommand::Tell {
                     worker,
-                    home,
+                    gateway,
                     message,
-                } => outgoing.push(Notice::Tell(worker, home, message)),
+                } => outgoing.push(Notice::Tell(worker, gateway, message)),
             }
         }
     }
@@ -146,7 +146,9 @@ impl Chooser for Brokers {
         };
         for notice in std::iter::once(first).chain(outgoing.more) {
             match notice {
-                Notice::Tell(worker, home, message) => shared.upstream.tell(worker, home, message),
+                Notice::Tell(worker, gateway, message) => {
+                    shared.upstream.tell(worker, gateway, message)
+                }
                 Notice::Loaded(worker, result) => {
                     let operators = shared.serving.operators();
                     let why = |weights| match operators.map(|of| of.slots.get(weights)) {
@@ -196,7 +198,7 @@ fn run_batch(shared: &Shared<Brokers>, batch: Batch<Arc<Job>>, inputs: &mut Vec<
         id,
         worker,
         started_at: bound_for,
-        expected_end: told_end,
+        expected_end: reported_end,
         members,
         sampled,
         ..
@@ -219,8 +221,8 @@ fn run_batch(shared: &Shared<Brokers>, batch: Batch<Arc<Job>>, inputs: &mut Vec<
         results,
         started_at,
         // The policy says how long it takes; when it starts is seen here.
-        expected_end: started_at + told_end.since(bound_for),
-        told_end,
+        expected_end: started_at + reported_end.since(bound_for),
+        reported_end,
         ended_at,
         forecasters,
     });
@@ -264,7 +266,7 @@ impl DeviceHandle {
         self.shared.drive(match message {
             ToDevice::Requests(ref mut requests) => DeviceEvent::Arrivals(requests),
             ToDevice::Answer(answer) => match from {
-                Address::Gateway(home) => DeviceEvent::Answer(home, answer),
+                Address::Gateway(gateway) => DeviceEvent::Answer(gateway, answer),
                 _ => return,
             },
             ToDevice::Cancel(worker, request) => DeviceEvent::Cancel(worker, request),
@@ -279,18 +281,18 @@ impl DeviceHandle {
     }
 
     /// A gateway greets: it hears what the device says from now on.
-    pub fn greet(&self, home: GatewayId) {
-        self.shared.drive(DeviceEvent::Greeted(home));
+    pub fn greet(&self, gateway: GatewayId) {
+        self.shared.drive(DeviceEvent::Greeted(gateway));
     }
 
     /// A gateway is gone: its requests are forgotten.
-    pub fn lose(&self, home: GatewayId) {
-        self.shared.drive(DeviceEvent::Lost(home));
+    pub fn lose(&self, gateway: GatewayId) {
+        self.shared.drive(DeviceEvent::Lost(gateway));
     }
 
     /// A gateway is silent: it is not waited for until it answers again.
-    pub fn suspect(&self, home: GatewayId) {
-        self.shared.drive(DeviceEvent::Suspected(home));
+    pub fn suspect(&self, gateway: GatewayId) {
+        self.shared.drive(DeviceEvent::Suspected(gateway));
     }
 
     /// Takes no more requests, and finishes what it has and what is on its way.

@@ -174,9 +174,9 @@ impl FleetHost {
                     }
                     FleetCommand::Tell {
                         worker,
-                        home,
+                        gateway,
                         message,
-                    } => reports.push((worker, home, message)),
+                    } => reports.push((worker, gateway, message)),
                 }
             }
             for (device, done) in answers {

@@ -35,7 +35,7 @@ pub(crate) fn submission(modules: usize) -> Submission {
         },
         decoding: Duration::ZERO,
         members: None,
-        camera: Default::default(),
+        stream: Default::default(),
         frame: Default::default(),
         sizes: Sizes::default(),
         sent_at: None,

@@ -9,13 +9,13 @@ use spillgate_pipeline::policy::{Adapt, AdaptName};
 use spillgate_recipes::drops;
 
 use super::*;
-use crate::cameras::CameraKey;
+use crate::variant_selector::StreamKey;
 
 /// A request as it was sent: when, of which stream, to which worker.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Timestamp,
-    camera: u64,
+    stream: u64,
     worker: u32,
     request: Request,
 }
@@ -88,8 +88,8 @@ fn run(
         while gateway.next_wakeup().is_some_and(|at| at <= now) {
             gateway.on_event(now, Event::Wakeup, &mut out);
         }
-        for camera in 0..streams {
-            let id = RequestId(streams * step + camera);
+        for stream in 0..streams {
+            let id = RequestId(streams * step + stream);
             let offer = Offer {
                 sent_at: now,
                 timeout: None,
@@ -97,11 +97,11 @@ fn run(
                 application: Application::default(),
                 client: ClientId::default(),
                 party: Party {
-                    client: ClientKey(camera),
+                    client: ClientKey(stream),
                     ..Party::ONLY
                 },
                 members: None,
-                camera: CameraKey(camera),
+                stream: StreamKey(stream),
                 frame: Default::default(),
             };
             if gateway.admit(now, id, &offer, || (id.0, ())).is_ok() {
@@ -135,7 +135,7 @@ fn run(
             );
             all.push(Sent {
                 at: now,
-                camera: arrival.request.id.0 % streams,
+                stream: arrival.request.id.0 % streams,
                 worker: arrival.worker.0,
                 request: arrival.request,
             });
@@ -144,10 +144,10 @@ fn run(
     all
 }
 
-fn workers_of(sent: &[Sent], camera: u64, from: Duration) -> BTreeSet<u32> {
+fn workers_of(sent: &[Sent], stream: u64, from: Duration) -> BTreeSet<u32> {
     let of = sent
         .iter()
-        .filter(|s| s.camera == camera && s.at >= Timestamp::ZERO + from);
+        .filter(|s| s.stream == stream && s.at >= Timestamp::ZERO + from);
     of.map(|s| s.worker).collect()
 }
 
@@ -157,7 +157,7 @@ fn a_stream_stays_at_its_worker_in_batches_of_its_size() {
         let mut gateway = gateway(policy);
         // Each worker bears 25 requests a second of the large variant alone, and 33 in batches of 2.
         let sent = run(&mut gateway, 2, 6, None);
-        let of = |camera| workers_of(&sent, camera, Duration::from_secs(1));
+        let of = |stream| workers_of(&sent, stream, Duration::from_secs(1));
         assert_eq!((of(0).len(), of(1).len()), (1, 1), "{policy:?}: {sent:?}");
         let last = sent.last().unwrap().request;
         assert_eq!(last.variant, VariantId(1), "{policy:?}");
@@ -169,8 +169,8 @@ fn a_stream_stays_at_its_worker_in_batches_of_its_size() {
 fn the_streams_of_a_worker_that_dies_go_on_at_another() {
     let mut gateway = gateway(DropPolicy::SPILLGATE);
     let sent = run(&mut gateway, 2, 6, Some((30, 1)));
-    for camera in 0..2 {
-        assert_eq!(workers_of(&sent, camera, MS * 3_000), BTreeSet::from([2]));
+    for stream in 0..2 {
+        assert_eq!(workers_of(&sent, stream, MS * 3_000), BTreeSet::from([2]));
     }
     let after = sent.iter().filter(|s| s.at >= Timestamp::ZERO + MS * 3_000);
     assert_eq!(after.count(), 60, "each request of both streams");
@@ -185,11 +185,11 @@ fn streams_without_a_place_are_served_from_what_is_left() {
         .iter()
         .filter(|s| s.at >= Timestamp::ZERO + MS * 5_500)
         .collect();
-    let (seated, standing): (Vec<&Sent>, Vec<&Sent>) =
+    let (bound, leftover): (Vec<&Sent>, Vec<&Sent>) =
         last.into_iter().partition(|s| s.request.batch_most > 0);
-    assert!(!seated.is_empty() && !standing.is_empty());
+    assert!(!bound.is_empty() && !leftover.is_empty());
     assert!(
-        standing
+        leftover
             .iter()
             .all(|s| s.request.rank == 0 && s.request.variant == VariantId(0))
     );

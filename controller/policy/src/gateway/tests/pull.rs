@@ -4,14 +4,14 @@ use spillgate_protocol::message::{Ask, Returned};
 use super::*;
 
 /// One module with two workers, 1 and 11, that ask for requests.
-fn pulled() -> Home {
+fn pulled() -> Harness {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
     pipeline.policy.drop = DropPolicy::SPILLGATE;
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
-    home_of(pipeline, 2)
+    harness_of(pipeline, 2)
 }
 
-impl Home {
+impl Harness {
     fn says(&mut self, worker: u32, message: ToGateway) {
         self.on(Event::Message(device(worker), LIFE, message));
     }
@@ -46,57 +46,57 @@ impl Home {
 }
 
 #[test]
-fn a_request_waits_at_home_until_a_worker_asks_for_it() {
-    let mut home = pulled();
-    home.submit(1);
-    assert_eq!((home.sent.len(), home.given.len()), (0, 0));
-    assert_eq!(home.asks(1, Some(5)), Some(vec![1]));
-    home.done(1, 1);
-    assert_eq!(home.ended, [(1, "completed")]);
+fn a_request_waits_at_its_gateway_until_a_worker_asks_for_it() {
+    let mut harness = pulled();
+    harness.submit(1);
+    assert_eq!((harness.sent.len(), harness.given.len()), (0, 0));
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![1]));
+    harness.done(1, 1);
+    assert_eq!(harness.ended, [(1, "completed")]);
 }
 
 #[test]
 fn what_is_handed_back_goes_to_the_next_worker_that_asks() {
-    let mut home = pulled();
-    home.submit(1);
-    home.submit(2);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![1, 2]));
-    assert_eq!(home.asks(11, Some(5)), Some(vec![]));
-    home.given.clear();
-    home.returns(1, &[2]);
-    assert_eq!(home.given, [(11, vec![2])], "its ask still stands");
+    let mut harness = pulled();
+    harness.submit(1);
+    harness.submit(2);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![1, 2]));
+    assert_eq!(harness.asks(11, Some(5)), Some(vec![]));
+    harness.given.clear();
+    harness.returns(1, &[2]);
+    assert_eq!(harness.given, [(11, vec![2])], "its ask still stands");
     // What another worker has is not that one's to hand back.
-    home.returns(1, &[2]);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
-    home.done(11, 2);
-    assert_eq!(home.ended, [(2, "completed")]);
+    harness.returns(1, &[2]);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![]));
+    harness.done(11, 2);
+    assert_eq!(harness.ended, [(2, "completed")]);
 }
 
 #[test]
-fn a_request_that_ended_at_home_is_given_to_nobody_and_asked_for_nothing() {
-    let mut home = pulled();
-    home.submit(1);
-    home.on(Event::Cancel(RequestId(1)));
-    assert_eq!(home.asks(1, Some(0)), Some(vec![]));
-    home.submit(2);
-    home.on(Event::Supersede(RequestId(2)));
-    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
-    assert_eq!(home.ended, [(1, "dropped"), (2, "dropped")]);
-    home.at(1000).on(Event::Wakeup);
-    assert_eq!(home.unasked.last(), Some(&(1, 2)));
+fn a_request_that_ended_at_its_gateway_is_given_to_nobody_and_asked_for_nothing() {
+    let mut harness = pulled();
+    harness.submit(1);
+    harness.on(Event::Cancel(RequestId(1)));
+    assert_eq!(harness.asks(1, Some(0)), Some(vec![]));
+    harness.submit(2);
+    harness.on(Event::Supersede(RequestId(2)));
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![]));
+    assert_eq!(harness.ended, [(1, "dropped"), (2, "dropped")]);
+    harness.at(1000).on(Event::Wakeup);
+    assert_eq!(harness.unasked.last(), Some(&(1, 2)));
 }
 
 #[test]
 fn a_request_that_ended_while_it_was_away_is_handed_back_for_good() {
-    let mut home = pulled();
-    home.submit(1);
-    home.asks(1, Some(5));
-    home.on(Event::Cancel(RequestId(1)));
-    assert_eq!(home.cancelled, [(1, 1)]);
-    home.returns(1, &[1]);
-    assert_eq!(home.asks(11, Some(5)), Some(vec![]));
+    let mut harness = pulled();
+    harness.submit(1);
+    harness.asks(1, Some(5));
+    harness.on(Event::Cancel(RequestId(1)));
+    assert_eq!(harness.cancelled, [(1, 1)]);
+    harness.returns(1, &[1]);
+    assert_eq!(harness.asks(11, Some(5)), Some(vec![]));
     assert_eq!(
-        home.gateway.ledger.offered(),
+        harness.gateway.ledger.offered(),
         (1, 1),
         "it gave its place back"
     );
@@ -104,76 +104,85 @@ fn a_request_that_ended_while_it_was_away_is_handed_back_for_good() {
 
 #[test]
 fn what_a_dead_worker_had_waits_for_another_and_its_ask_is_void() {
-    let mut home = pulled();
-    home.submit(1);
-    home.asks(1, Some(5));
-    assert_eq!(home.asks(1, None), None);
-    home.on(Event::Lost(device(1), "it died"));
-    assert_eq!(home.asks(11, Some(5)), Some(vec![1]));
-    home.on(Event::Lost(device(11), "it died"));
-    assert_eq!(home.ended, [(1, "failed")], "it is sent again once");
-    home.submit(2);
-    assert_eq!(home.ended.last(), Some(&(2, "dropped")), "nobody serves");
+    let mut harness = pulled();
+    harness.submit(1);
+    harness.asks(1, Some(5));
+    assert_eq!(harness.asks(1, None), None);
+    harness.on(Event::Lost(device(1), "it died"));
+    assert_eq!(harness.asks(11, Some(5)), Some(vec![1]));
+    harness.on(Event::Lost(device(11), "it died"));
+    assert_eq!(harness.ended, [(1, "failed")], "it is sent again once");
+    harness.submit(2);
+    assert_eq!(harness.ended.last(), Some(&(2, "dropped")), "nobody serves");
 }
 
 #[test]
 fn a_worker_that_is_to_serve_no_more_gets_no_requests() {
-    let mut home = pulled();
+    let mut harness = pulled();
     let controller = Address::Controller(ModuleId(1));
-    home.on(Event::Greeted(controller, LIFE));
+    harness.on(Event::Greeted(controller, LIFE));
     let retire = |worker| ToGateway::Retire(WorkerId(worker));
-    home.on(Event::Message(controller, LIFE, retire(1)));
-    home.submit(1);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
-    assert_eq!(home.asks(1, None), None);
+    harness.on(Event::Message(controller, LIFE, retire(1)));
+    harness.submit(1);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![]));
+    assert_eq!(harness.asks(1, None), None);
     // Its ask stands until it is to serve again.
     let serve = ToGateway::Serve(WorkerId(1));
-    home.on(Event::Message(controller, LIFE, serve));
-    assert_eq!(home.given, [(1, vec![1])]);
+    harness.on(Event::Message(controller, LIFE, serve));
+    assert_eq!(harness.given, [(1, vec![1])]);
 }
 
 #[test]
 fn a_worker_that_leaves_gets_no_requests_and_finishes_what_it_has() {
-    let mut home = pulled();
-    home.submit(1);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![1]));
-    assert_eq!(home.asks(1, None), None);
-    home.says(1, ToGateway::Leaves(WorkerId(1)));
-    home.submit(2);
-    assert_eq!(home.given, []);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
-    home.done(1, 1);
-    assert_eq!(home.ended, [(1, "completed")]);
+    let mut harness = pulled();
+    harness.submit(1);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![1]));
+    assert_eq!(harness.asks(1, None), None);
+    harness.says(1, ToGateway::Leaves(WorkerId(1)));
+    harness.submit(2);
+    assert_eq!(harness.given, []);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![]));
+    harness.done(1, 1);
+    assert_eq!(harness.ended, [(1, "completed")]);
     // Its process ends, and another life of it begins.
-    home.on(Event::Lost(device(1), "it ended"));
-    home.on(Event::Greeted(device(1), LIFE));
-    assert_eq!(home.asks(1, Some(5)), Some(vec![2]));
+    harness.on(Event::Lost(device(1), "it ended"));
+    harness.on(Event::Greeted(device(1), LIFE));
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![2]));
 }
 
 #[test]
 fn a_request_in_a_pool_ends_when_its_deadline_passes() {
-    let mut home = pulled();
-    home.submit(1);
+    let mut harness = pulled();
+    harness.submit(1);
     let deadline = Timestamp::ZERO + SLO;
-    assert!(home.gateway.next_wakeup().is_some_and(|at| at <= deadline));
-    home.now = deadline;
-    home.on(Event::Wakeup);
-    assert_eq!(home.ended, [(1, "dropped")]);
+    assert!(
+        harness
+            .gateway
+            .next_wakeup()
+            .is_some_and(|at| at <= deadline)
+    );
+    harness.now = deadline;
+    harness.on(Event::Wakeup);
+    assert_eq!(harness.ended, [(1, "dropped")]);
 }
 
 #[test]
 fn a_request_without_an_slo_is_sent_to_the_worker_with_the_fewest_of_them() {
-    let mut home = pulled();
-    home.submit_in_background(1);
-    home.submit_in_background(2);
-    home.submit_in_background(3);
-    assert_eq!(home.sent, [(1, 1), (11, 2), (1, 3)]);
-    assert_eq!(home.asks(1, Some(5)), Some(vec![]), "nothing is asked for");
-    home.done(11, 2);
-    home.submit_in_background(4);
-    assert_eq!(home.sent.last(), Some(&(11, 4)));
-    assert_eq!(home.ended, [(2, "completed")]);
-    home.now = home.gateway.next_wakeup().unwrap();
-    home.on(Event::Wakeup);
-    assert_eq!(home.demands, [(0, 0), (1, 0)], "it is no demand");
+    let mut harness = pulled();
+    harness.submit_in_background(1);
+    harness.submit_in_background(2);
+    harness.submit_in_background(3);
+    assert_eq!(harness.sent, [(1, 1), (11, 2), (1, 3)]);
+    assert_eq!(
+        harness.asks(1, Some(5)),
+        Some(vec![]),
+        "nothing is asked for"
+    );
+    harness.done(11, 2);
+    harness.submit_in_background(4);
+    assert_eq!(harness.sent.last(), Some(&(11, 4)));
+    assert_eq!(harness.ended, [(2, "completed")]);
+    harness.now = harness.gateway.next_wakeup().unwrap();
+    harness.on(Event::Wakeup);
+    assert_eq!(harness.demands, [(0, 0), (1, 0)], "it is no demand");
 }

@@ -35,7 +35,7 @@ pub(super) struct Source {
 pub(super) fn party(client: u64, stream: u64) -> Party {
     Party {
         client: ClientKey(client),
-        stream: StreamKey(stream),
+        stream: ClientStream(stream),
         weight: 1.0,
         stream_weight: 1.0,
         class: 0,

@@ -18,8 +18,8 @@ enum Next {
     Number(u32),
     /// The length of a field.
     Length(u32),
-    /// That many bytes that are kept.
-    Kept(usize),
+    /// That many bytes of the outline.
+    Outlined(usize),
     /// That many bytes of the frame's data.
     Data(usize),
 }
@@ -58,11 +58,11 @@ impl Outline {
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
             let taken = match self.next {
-                Next::Kept(n) => {
+                Next::Outlined(n) => {
                     let taken = n.min(bytes.len());
-                    let kept = self.kept();
-                    kept.extend_from_slice(&bytes[..taken]);
-                    self.next = after(n - taken, Next::Kept);
+                    let outline = self.bytes();
+                    outline.extend_from_slice(&bytes[..taken]);
+                    self.next = after(n - taken, Next::Outlined);
                     taken
                 }
                 Next::Data(n) => {
@@ -111,7 +111,7 @@ impl Outline {
         Ok((self.message, self.data))
     }
 
-    fn kept(&mut self) -> &mut Vec<u8> {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         match self.frame_left {
             Some(_) => &mut self.frame,
             None => &mut self.message,
@@ -143,16 +143,16 @@ impl Outline {
                     WireType::Varint => Next::Number(field),
                     WireType::LengthDelimited => Next::Length(field),
                     WireType::SixtyFourBit | WireType::ThirtyTwoBit => {
-                        encode_key(field, kind, self.kept());
-                        Next::Kept(if kind == WireType::SixtyFourBit { 8 } else { 4 })
+                        encode_key(field, kind, self.bytes());
+                        Next::Outlined(if kind == WireType::SixtyFourBit { 8 } else { 4 })
                     }
                     _ => return Err("it has a group, which no message here has".to_owned()),
                 }
             }
             Next::Number(field) => {
-                let kept = self.kept();
-                encode_key(field, WireType::Varint, kept);
-                encode_varint(value, kept);
+                let outline = self.bytes();
+                encode_key(field, WireType::Varint, outline);
+                encode_varint(value, outline);
                 Next::Key
             }
             Next::Length(FRAME) if self.frame_left.is_none() => {
@@ -166,10 +166,10 @@ impl Outline {
                 after(length()?, Next::Data)
             }
             Next::Length(field) => {
-                let kept = self.kept();
-                encode_key(field, WireType::LengthDelimited, kept);
-                encode_varint(value, kept);
-                after(length()?, Next::Kept)
+                let outline = self.bytes();
+                encode_key(field, WireType::LengthDelimited, outline);
+                encode_varint(value, outline);
+                after(length()?, Next::Outlined)
             }
             next => next,
         };

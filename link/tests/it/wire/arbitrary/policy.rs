@@ -9,7 +9,7 @@ use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_protocol::message::{
-    BatchShape, ClientReport, Demand, DoorPlan, ModulePlan, ModuleState, NAMED_MAX, Offered,
+    BacklogCheck, BatchShape, ClientReport, Demand, ModulePlan, ModuleState, NAMED_MAX, Offered,
     Portion, SHARE_STEPS, STATE_SAMPLES_MAX,
 };
 
@@ -38,7 +38,7 @@ prop_compose! {
     pub(super) fn plan()(
         shape in (0..=BATCH_MAX, span()),
         admits in ratio(),
-        door in option::of((span(), span(), ratio())),
+        check in option::of((span(), span(), ratio())),
         part in ratio(),
         knows_gateways in any::<bool>(),
         guidance in guidance(),
@@ -47,7 +47,7 @@ prop_compose! {
         ModulePlan {
             shape: BatchShape { size, execution },
             admits,
-            door: door.map(|(execution, downstream, margin)| DoorPlan {
+            backlog_check: check.map(|(execution, downstream, margin)| BacklogCheck {
                 execution,
                 downstream,
                 margin,

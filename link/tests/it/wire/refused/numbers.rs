@@ -193,13 +193,16 @@ fn a_ratio_that_is_no_ratio() {
         planned(pb::Plan { part, ..plan() }),
         expect!["Plan.part is 10000000.0; it must be from 0 to 1000000"],
     );
-    let door = Some(pb::DoorPlan {
+    let backlog_check = Some(pb::BacklogCheck {
         margin: -1.0,
         ..Default::default()
     });
     check(
-        planned(pb::Plan { door, ..plan() }),
-        expect!["DoorPlan.margin is -1.0; it must be from 0 to 1000000"],
+        planned(pb::Plan {
+            backlog_check,
+            ..plan()
+        }),
+        expect!["BacklogCheck.margin is -1.0; it must be from 0 to 1000000"],
     );
     let guidance = Some(pb::Guidance {
         share: f64::NEG_INFINITY,

@@ -11,10 +11,10 @@ fn us(n: u64) -> Timestamp {
     Timestamp::from_ns(n * 1000)
 }
 
-/// A request of a home.
-fn request(home: u16, number: u64) -> Request {
+/// A request of a gateway.
+fn request(gateway: u16, number: u64) -> Request {
     Request::new(
-        RequestId::at(GatewayId(home), Default::default(), number),
+        RequestId::at(GatewayId(gateway), Default::default(), number),
         us(0),
         us(1_000_000),
     )
@@ -22,8 +22,8 @@ fn request(home: u16, number: u64) -> Request {
 
 /// What the device said since it was asked last.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
-    /// By home.
+struct Sent {
+    /// By gateway.
     asks: Vec<(u16, Ask)>,
     withdrawn: Vec<(u16, u64)>,
     returned: Vec<(u16, Vec<u64>)>,
@@ -40,7 +40,7 @@ struct Asking {
 }
 
 /// A device with one worker, whose batches of up to 4 take 20 ms, and so many gateways.
-fn asking(homes: u16) -> Asking {
+fn asking(gateways: u16) -> Asking {
     let config = BrokerConfig {
         module: ModuleId(1),
         capacity: 16,
@@ -59,51 +59,53 @@ fn asking(homes: u16) -> Asking {
         now: us(0),
         batch: None,
     };
-    for home in 0..homes {
-        asking.on(DeviceEvent::Greeted(GatewayId(home)));
+    for gateway in 0..gateways {
+        asking.on(DeviceEvent::Greeted(GatewayId(gateway)));
     }
     asking
 }
 
 impl Asking {
-    fn on(&mut self, event: DeviceEvent<'_, ()>) -> Said {
+    fn on(&mut self, event: DeviceEvent<'_, ()>) -> Sent {
         let mut out = Vec::new();
         self.device.on_event(self.now, event, &mut out);
-        let mut said = Said::default();
+        let mut sent = Sent::default();
         for command in out {
             match command {
-                DeviceCommand::Tell { home, message, .. } => match message {
-                    ToGateway::Ask(ask) => said.asks.push((home.0, ask)),
-                    ToGateway::Withdrawn(_, serial) => said.withdrawn.push((home.0, serial)),
+                DeviceCommand::Tell {
+                    gateway, message, ..
+                } => match message {
+                    ToGateway::Ask(ask) => sent.asks.push((gateway.0, ask)),
+                    ToGateway::Withdrawn(_, serial) => sent.withdrawn.push((gateway.0, serial)),
                     ToGateway::Returned(Returned { requests, .. }) => {
                         let numbers = requests.iter().map(|(id, _)| id.ordinal());
-                        said.returned.push((home.0, numbers.collect()));
+                        sent.returned.push((gateway.0, numbers.collect()));
                     }
-                    ToGateway::Dropped { request, .. } => said.dropped.push(request.ordinal()),
+                    ToGateway::Dropped { request, .. } => sent.dropped.push(request.ordinal()),
                     ToGateway::Forgotten { .. } => {}
-                    ToGateway::Leaves(WorkerId(1)) => said.leaves.push(home.0),
+                    ToGateway::Leaves(WorkerId(1)) => sent.leaves.push(gateway.0),
                     message => panic!("{message:?}"),
                 },
                 DeviceCommand::Execute(batch) => {
                     self.batch = Some(batch.id);
                     let numbers = batch.members.iter().map(|m| m.request.id.ordinal());
-                    said.batches.push(numbers.collect());
+                    sent.batches.push(numbers.collect());
                 }
                 command => panic!("{command:?}"),
             }
         }
-        said
+        sent
     }
 
     /// What it says when that time has come.
-    fn at(&mut self, now: Timestamp) -> Said {
+    fn at(&mut self, now: Timestamp) -> Sent {
         self.now = now;
         self.on(DeviceEvent::Wakeup)
     }
 
-    fn answer(&mut self, home: u16, serial: u64, numbers: &[u64]) -> Said {
+    fn answer(&mut self, gateway: u16, serial: u64, numbers: &[u64]) -> Sent {
         let offered = numbers.iter().map(|n| Lent {
-            request: request(home, *n),
+            request: request(gateway, *n),
             since: us(0),
             payload: (),
         });
@@ -114,10 +116,10 @@ impl Asking {
             waiting: 0,
             requests: offered.collect(),
         };
-        self.on(DeviceEvent::Answer(GatewayId(home), answer))
+        self.on(DeviceEvent::Answer(GatewayId(gateway), answer))
     }
 
-    fn batch_ends(&mut self) -> Said {
+    fn batch_ends(&mut self) -> Sent {
         let batch = self.batch.take().expect("a batch runs");
         self.on(DeviceEvent::BatchEnded {
             batch,
@@ -135,37 +137,37 @@ impl Asking {
         }
         self.batch.expect("it runs");
         let at = self.device.next_wakeup().expect("it asks in time");
-        let said = self.at(at);
-        said.asks[0].1.serial
+        let sent = self.at(at);
+        sent.asks[0].1.serial
     }
 }
 
 #[test]
 fn an_idle_device_asks_all_gateways_and_begins_soon_after_the_first_request() {
     let mut asking = asking(2);
-    let said = asking.at(us(0));
-    assert_eq!(said, Said::default(), "its ask stands");
+    let sent = asking.at(us(0));
+    assert_eq!(sent, Sent::default(), "its ask stands");
     let serial = asking.device.asks.standing().expect("it is idle");
-    assert_eq!(asking.answer(1, serial, &[7]), Said::default());
+    assert_eq!(asking.answer(1, serial, &[7]), Sent::default());
     // The others of the batch of the module before come by other gateways.
     asking.now = us(50);
-    assert_eq!(asking.answer(0, serial, &[6]), Said::default());
+    assert_eq!(asking.answer(0, serial, &[6]), Sent::default());
     assert_eq!(asking.device.next_wakeup(), Some(us(200)));
-    let said = asking.at(us(200));
-    assert_eq!(said.batches, [[7, 6]]);
-    assert_eq!(said.withdrawn, [(0, serial), (1, serial)]);
+    let sent = asking.at(us(200));
+    assert_eq!(sent.batches, [[7, 6]]);
+    assert_eq!(sent.withdrawn, [(0, serial), (1, serial)]);
     // Another gateway had sent one before it heard that.
-    let said = asking.answer(0, serial, &[8]);
-    assert_eq!((said.returned, said.batches), (vec![(0, vec![8])], vec![]));
+    let sent = asking.answer(0, serial, &[8]);
+    assert_eq!((sent.returned, sent.batches), (vec![(0, vec![8])], vec![]));
 }
 
 #[test]
 fn a_gateway_that_comes_hears_of_the_ask_that_stands() {
     let mut asking = asking(1);
     let serial = asking.device.asks.standing().expect("it is idle");
-    let said = asking.on(DeviceEvent::Greeted(GatewayId(3)));
-    assert_eq!((said.asks[0].0, said.asks[0].1.serial), (3, serial));
-    assert_eq!(said.asks[0].1.until, None);
+    let sent = asking.on(DeviceEvent::Greeted(GatewayId(3)));
+    assert_eq!((sent.asks[0].0, sent.asks[0].1.serial), (3, serial));
+    assert_eq!(sent.asks[0].1.until, None);
 }
 
 #[test]
@@ -177,26 +179,26 @@ fn a_busy_device_asks_a_round_trip_before_it_binds_and_binds_when_all_have_answe
     let at = asking.device.next_wakeup().expect("it asks in time");
     // The first round trips are assumed to take 2 ms.
     assert_eq!(at, us(20_200 - 500 - 2_000));
-    let said = asking.at(at);
-    let asks: Vec<(u16, u32, Option<Timestamp>)> = said
+    let sent = asking.at(at);
+    let asks: Vec<(u16, u32, Option<Timestamp>)> = sent
         .asks
         .iter()
         .map(|(h, a)| (*h, a.most, a.until))
         .collect();
     let until = Some(us(20_200 - 500 - 1_000));
     assert_eq!(asks, [(0, 12, until), (1, 12, until)], "three batches");
-    let serial = said.asks[0].1.serial;
+    let serial = sent.asks[0].1.serial;
     asking.now = us(18_500);
-    assert_eq!(asking.answer(0, serial, &[2, 3, 4]), Said::default());
+    assert_eq!(asking.answer(0, serial, &[2, 3, 4]), Sent::default());
     assert_eq!(
         asking.at(us(19_800)).batches,
         Vec::<Vec<u64>>::new(),
         "one is missing"
     );
-    let said = asking.answer(1, serial, &[5, 6]);
-    assert_eq!(said.batches, [[2, 3, 4, 5]]);
-    assert_eq!(said.returned, [(1, vec![6])], "there is no room for it");
-    assert_eq!(said.withdrawn, [], "it stands no longer anyway");
+    let sent = asking.answer(1, serial, &[5, 6]);
+    assert_eq!(sent.batches, [[2, 3, 4, 5]]);
+    assert_eq!(sent.returned, [(1, vec![6])], "there is no room for it");
+    assert_eq!(sent.withdrawn, [], "it stands no longer anyway");
 }
 
 #[test]
@@ -211,9 +213,9 @@ fn answers_are_waited_for_three_milliseconds_and_a_silent_gateway_not_again() {
     assert_eq!(asking.at(patience_ends).batches, [[1]]);
     // The next time the other one alone is waited for.
     let at = asking.device.next_wakeup().expect("it asks in time");
-    let said = asking.at(at);
-    assert_eq!(said.asks.len(), 2, "both are asked");
-    let serial = said.asks[0].1.serial;
+    let sent = asking.at(at);
+    assert_eq!(sent.asks.len(), 2, "both are asked");
+    let serial = sent.asks[0].1.serial;
     asking.answer(0, serial, &[2]);
     assert!(
         asking
@@ -221,11 +223,11 @@ fn answers_are_waited_for_three_milliseconds_and_a_silent_gateway_not_again() {
             .next_wakeup()
             .is_some_and(|at| at < us(42_500))
     );
-    let said = asking.at(us(42_200));
-    assert_eq!(said.batches, [[2]]);
+    let sent = asking.at(us(42_200));
+    assert_eq!(sent.batches, [[2]]);
     // Its late answer comes back, and from then on it is waited for again.
-    let said = asking.answer(1, serial, &[3]);
-    assert_eq!(said.returned, [(1, vec![3])]);
+    let sent = asking.answer(1, serial, &[3]);
+    assert_eq!(sent.returned, [(1, vec![3])]);
     assert!(asking.device.asks.lead() > 2000 * US);
 }
 
@@ -241,8 +243,8 @@ fn what_finds_no_room_in_the_queue_goes_back() {
     let mut asking = asking(2);
     let serial = asking.runs_and_asks();
     let numbers: Vec<u64> = (0..20).collect();
-    let said = asking.answer(0, serial, &numbers);
-    assert_eq!(said.returned, [(0, vec![16, 17, 18, 19])]);
+    let sent = asking.answer(0, serial, &numbers);
+    assert_eq!(sent.returned, [(0, vec![16, 17, 18, 19])]);
 }
 
 #[test]
@@ -251,10 +253,10 @@ fn without_requests_it_is_idle_and_its_ask_stands() {
     let serial = asking.runs_and_asks();
     asking.answer(0, serial, &[]);
     asking.now = us(20_000);
-    let said = asking.batch_ends();
-    assert_eq!(said.asks.len(), 1);
+    let sent = asking.batch_ends();
+    assert_eq!(sent.asks.len(), 1);
     assert_eq!(
-        (said.asks[0].1.until, said.asks[0].1.most),
+        (sent.asks[0].1.until, sent.asks[0].1.most),
         (None, 4),
         "one gateway alone"
     );
@@ -289,25 +291,25 @@ fn a_gateway_that_is_gone_or_silent_is_not_waited_for_until_it_answers() {
 /// standing, and neither spoke again.
 #[test]
 fn an_idle_device_whose_requests_became_no_batch_asks_again() {
-    for (homes, is_cancelled) in [(1, false), (2, false), (2, true)] {
-        let mut asking = asking(homes);
+    for (gateways, is_cancelled) in [(1, false), (2, false), (2, true)] {
+        let mut asking = asking(gateways);
         let serial = asking.device.asks.standing().expect("it is idle");
         if !is_cancelled {
             // Its deadline passes.
             asking.now = us(1_000_000);
         }
-        let mut said = asking.answer(0, serial, &[1]);
-        assert_eq!(said.dropped.is_empty(), is_cancelled);
+        let mut sent = asking.answer(0, serial, &[1]);
+        assert_eq!(sent.dropped.is_empty(), is_cancelled);
         if is_cancelled {
             asking.on(DeviceEvent::Cancel(WorkerId(1), request(0, 1).id));
         }
-        if homes > 1 {
-            said = asking.at(asking.now + US * 200);
+        if gateways > 1 {
+            sent = asking.at(asking.now + US * 200);
         }
-        assert!(said.batches.is_empty());
-        let asked: Vec<u16> = said.asks.iter().map(|(home, _)| *home).collect();
-        assert_eq!(asked, (0..homes).collect::<Vec<u16>>());
-        assert!(said.asks.iter().all(|(_, ask)| ask.serial == serial + 1));
+        assert!(sent.batches.is_empty());
+        let asked: Vec<u16> = sent.asks.iter().map(|(gateway, _)| *gateway).collect();
+        assert_eq!(asked, (0..gateways).collect::<Vec<u16>>());
+        assert!(sent.asks.iter().all(|(_, ask)| ask.serial == serial + 1));
         assert!(asking.at(asking.now + US * 100).asks.is_empty(), "once");
     }
 }
@@ -316,8 +318,8 @@ fn an_idle_device_whose_requests_became_no_batch_asks_again() {
 fn a_closed_device_asks_for_nothing_and_drops_what_comes() {
     let mut asking = asking(1);
     let serial = asking.device.asks.standing().expect("it is idle");
-    let said = asking.on(DeviceEvent::Close(DropReason::Draining));
-    assert_eq!(said.withdrawn, [(0, serial)]);
+    let sent = asking.on(DeviceEvent::Close(DropReason::Draining));
+    assert_eq!(sent.withdrawn, [(0, serial)]);
     let mut out = Vec::new();
     let answer = Answer {
         worker: WorkerId(1),
@@ -351,13 +353,13 @@ fn a_device_that_leaves_asks_no_more_and_hands_back_what_it_has_not_bound() {
     let serial = it.device.asks.standing().expect("it is idle");
     // It would wait a little for what the other gateway has.
     assert_eq!(it.answer(0, serial, &[1]).batches, Vec::<Vec<u64>>::new());
-    let said = it.on(DeviceEvent::Leave);
-    assert_eq!(said.leaves, [0, 1]);
-    assert_eq!(said.withdrawn, [(0, serial), (1, serial)]);
-    assert_eq!(said.returned, [(0, vec![1])]);
+    let sent = it.on(DeviceEvent::Leave);
+    assert_eq!(sent.leaves, [0, 1]);
+    assert_eq!(sent.withdrawn, [(0, serial), (1, serial)]);
+    assert_eq!(sent.returned, [(0, vec![1])]);
     assert!(it.device.has_no_work());
     assert_eq!(it.answer(1, serial, &[2]).returned, [(1, vec![2])]);
-    assert_eq!(it.at(us(5_000_000)), Said::default());
+    assert_eq!(it.at(us(5_000_000)), Sent::default());
     assert_eq!(it.on(DeviceEvent::Greeted(GatewayId(2))).leaves, [2]);
 }
 
@@ -370,11 +372,11 @@ fn a_device_that_leaves_finishes_its_batch() {
     assert!(!it.device.has_no_work());
     // No ask goes ahead of its end.
     it.now = us(20_000);
-    let said = it.on(DeviceEvent::BatchEnded {
+    let sent = it.on(DeviceEvent::BatchEnded {
         batch: it.batch.unwrap(),
         took: RUN,
         sampled: None,
     });
-    assert_eq!(said, Said::default());
+    assert_eq!(sent, Sent::default());
     assert!(it.device.has_no_work());
 }

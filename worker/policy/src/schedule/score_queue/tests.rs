@@ -32,7 +32,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..150)
 }
 
-struct Kept {
+struct Entry {
     slot: u32,
     law: usize,
     steps: Steps,
@@ -41,7 +41,7 @@ struct Kept {
 fn run(rate: f64, start: Timestamp, ops: Vec<Op>) {
     let laws = laws(rate);
     let mut queue = ScoreQueue::new(rate);
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     let mut now = start;
     for (slot, op) in ops.into_iter().enumerate() {
         match op {
@@ -52,11 +52,11 @@ fn run(rate: f64, start: Timestamp, ops: Vec<Op>) {
                 let steps = Steps::levels(&levels).unwrap();
                 let slot = slot as u32;
                 queue.insert(now, &laws, slot, law, steps);
-                kept.push(Kept { slot, law, steps });
+                entries.push(Entry { slot, law, steps });
             }
             Op::Remove(which) => {
-                if !kept.is_empty() {
-                    let entry = kept.swap_remove(which.index(kept.len()));
+                if !entries.is_empty() {
+                    let entry = entries.swap_remove(which.index(entries.len()));
                     assert!(queue.remove(entry.slot));
                     assert!(!queue.remove(entry.slot));
                 }
@@ -64,18 +64,21 @@ fn run(rate: f64, start: Timestamp, ops: Vec<Op>) {
             Op::Advance(ms) => now = now + span(ms),
         }
         queue.advance(now, &laws);
-        assert_eq!(queue.len(), kept.len());
-        assert!(queue.milestones.len() <= 2 * kept.len() + STALE_MIN + 1);
-        let score = |entry: &Kept| {
+        assert_eq!(queue.len(), entries.len());
+        assert!(queue.milestones.len() <= 2 * entries.len() + STALE_MIN + 1);
+        let score = |entry: &Entry| {
             let steps = entry.steps.iter();
             let steps = steps.map(|s| (s.deadline.budget_at(now).as_ms_f64(), s.cost));
             laws[entry.law].score_of_steps(steps)
         };
-        let best = kept.iter().map(score).reduce(f64::max);
+        let best = entries.iter().map(score).reduce(f64::max);
         let found = queue.first(now);
         assert_eq!(best.is_some(), found.is_some());
         if let (Some(best), Some(found)) = (best, found) {
-            let entry = kept.iter().find(|e| e.slot == found).expect("it is kept");
+            let entry = entries
+                .iter()
+                .find(|e| e.slot == found)
+                .expect("it is kept");
             // alpha and beta are of the order of 1 / (E b) and cancel to the score.
             let cancelled = 1e-14 / (rate * laws[0].mean());
             assert!(score(entry) >= best * (1.0 - 1e-9) - cancelled);

@@ -51,7 +51,7 @@ pub enum FleetCommand<T> {
         /// The worker. It says which pipeline's gateway is meant.
         worker: WorkerId,
         /// The gateway.
-        home: GatewayId,
+        gateway: GatewayId,
         /// What it says.
         message: ToGateway,
     },
@@ -60,7 +60,7 @@ pub enum FleetCommand<T> {
 pub(super) fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) -> FleetCommand<T> {
     FleetCommand::Tell {
         worker,
-        home: request.home(),
+        gateway: request.owner(),
         message,
     }
 }

@@ -8,7 +8,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::Arrival;
 
 use super::events::forgotten;
-use super::{Fleet, FleetCommand, Held, fail};
+use super::{Fleet, FleetCommand, FleetRequest, fail};
 use crate::weights::placement::PlacementEvent;
 
 impl<T: Clone> Fleet<T> {
@@ -83,13 +83,13 @@ impl<T: Clone> Fleet<T> {
             }
         };
         self.tickets.insert((worker, request.id), ticket);
-        let held = Held {
+        let entry = FleetRequest {
             member,
             model,
             is_waiting: false,
             has_ended: false,
         };
-        self.held.insert(ticket, held);
+        self.entries.insert(ticket, entry);
         self.waits(ticket, true);
         let event = PlacementEvent::Arrived {
             request: ticket,
@@ -107,12 +107,12 @@ impl<T: Clone> Fleet<T> {
         request: RequestId,
         out: &mut Vec<FleetCommand<T>>,
     ) {
-        if let Some(held) = self.take(now, worker, request, out) {
-            out.push(forgotten(&held.member));
+        if let Some(entry) = self.take(now, worker, request, out) {
+            out.push(forgotten(&entry.member));
         } else if let Some(ticket) = self.tickets.get(&(worker, request))
-            && let Some(held) = self.held.get_mut(ticket)
+            && let Some(entry) = self.entries.get_mut(ticket)
         {
-            held.has_ended = true;
+            entry.has_ended = true;
         }
     }
 
@@ -123,43 +123,43 @@ impl<T: Clone> Fleet<T> {
         worker: WorkerId,
         request: RequestId,
         out: &mut Vec<FleetCommand<T>>,
-    ) -> Option<Held<T>> {
+    ) -> Option<FleetRequest<T>> {
         let ticket = *self.tickets.get(&(worker, request))?;
-        self.held.get(&ticket).filter(|held| held.is_waiting)?;
-        let held = self.remove(ticket)?;
+        self.entries.get(&ticket).filter(|entry| entry.is_waiting)?;
+        let entry = self.remove(ticket)?;
         let event = PlacementEvent::Left {
             request: ticket,
-            model: held.model,
+            model: entry.model,
         };
         self.tell(now, event, out);
-        Some(held)
+        Some(entry)
     }
 
     /// Takes out all requests that wait and are of that kind.
     pub(super) fn give_up(
         &mut self,
         now: Timestamp,
-        is_given_up: impl Fn(&Held<T>) -> bool,
+        is_given_up: impl Fn(&FleetRequest<T>) -> bool,
         out: &mut Vec<FleetCommand<T>>,
-        mut say: impl FnMut(&mut Self, Held<T>, &mut Vec<FleetCommand<T>>),
+        mut say: impl FnMut(&mut Self, FleetRequest<T>, &mut Vec<FleetCommand<T>>),
     ) {
-        let all = self.held.values();
-        let given_up = all.filter(|held| is_given_up(held));
-        let given_up = given_up.map(|held| (held.member.worker, held.member.request.id));
+        let all = self.entries.values();
+        let given_up = all.filter(|entry| is_given_up(entry));
+        let given_up = given_up.map(|entry| (entry.member.worker, entry.member.request.id));
         for (worker, request) in given_up.collect::<Vec<_>>() {
-            if let Some(held) = self.take(now, worker, request, out) {
-                say(self, held, out);
+            if let Some(entry) = self.take(now, worker, request, out) {
+                say(self, entry, out);
             }
         }
     }
 
-    pub(super) fn remove(&mut self, ticket: RequestId) -> Option<Held<T>> {
+    pub(super) fn remove(&mut self, ticket: RequestId) -> Option<FleetRequest<T>> {
         self.waits(ticket, false);
-        let held = self.held.swap_remove(&ticket)?;
-        let member = &held.member;
+        let entry = self.entries.swap_remove(&ticket)?;
+        let member = &entry.member;
         self.tickets
             .swap_remove(&(member.worker, member.request.id));
-        Some(held)
+        Some(entry)
     }
 
     /// Drops the waiting requests without an SLO whose time is over.
@@ -167,14 +167,14 @@ impl<T: Clone> Fleet<T> {
         while let Some(&(at, ticket)) = self.background_ends.first()
             && at <= now
         {
-            let member = self.held.get(&ticket).map(|held| &held.member);
+            let member = self.entries.get(&ticket).map(|entry| &entry.member);
             let Some((worker, request)) = member.map(|m| (m.worker, m.request.id)) else {
                 return;
             };
-            let Some(held) = self.take(now, worker, request, out) else {
+            let Some(entry) = self.take(now, worker, request, out) else {
                 return;
             };
-            self.say_dropped(now, &held.member, DropReason::Expired, out);
+            self.say_dropped(now, &entry.member, DropReason::Expired, out);
         }
     }
 }

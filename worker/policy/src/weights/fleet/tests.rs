@@ -29,7 +29,7 @@ fn ask(arrives: u64, slo: u64) -> Ask {
         at: at(arrives),
         worker: WorkerId(0),
         id: None,
-        home: 0,
+        gateway: 0,
         member: 0,
         deadline: at(arrives + slo),
     }

@@ -167,8 +167,8 @@ impl Placement {
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let kept = most_in_time(view.free.as_ns() as f64, &jobs, &CROWDING);
-        let chosen = kept.first.map(|first| strategies[first].chosen);
-        (chosen, Some(kept.price))
+        let in_time = most_in_time(view.free.as_ns() as f64, &jobs, &CROWDING);
+        let chosen = in_time.first.map(|first| strategies[first].chosen);
+        (chosen, Some(in_time.price))
     }
 }

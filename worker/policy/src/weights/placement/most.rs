@@ -17,9 +17,9 @@ pub(super) struct Job {
     pub(super) gains: f64,
 }
 
-/// What is kept of a list of jobs.
+/// Of a list of jobs those that start in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct InTime {
     /// The kept job that starts first.
     pub(super) first: Option<usize>,
     /// The largest gain for a ns among the jobs that went; 0 if none went.
@@ -33,7 +33,7 @@ fn bits(value: f64) -> u64 {
 
 /// Keeps the jobs that all start in time one after another from `start` on. `jobs` are in order of their latest start. When one would
 /// start too late, the kept one with the most time for its gain goes (ties: the later).
-pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> Kept {
+pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> InTime {
     let mut worst: BinaryHeap<(u64, usize)> = BinaryHeap::with_capacity(jobs.len());
     let mut gone = vec![false; jobs.len()];
     let mut price: f64 = 0.0;
@@ -49,7 +49,7 @@ pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> Kep
             price = price.max(gains / takes);
         }
     }
-    Kept {
+    InTime {
         first: gone.iter().position(|gone| !gone),
         price,
     }
@@ -113,15 +113,15 @@ mod tests {
         #[test]
         fn the_heap_keeps_what_a_search_keeps(jobs in jobs(false), start in 0u32..9) {
             let start = f64::from(start);
-            let kept = most_in_time(start, &jobs, &Crowding(1.0));
-            prop_assert_eq!(kept.first, slow(start, &jobs));
+            let in_time = most_in_time(start, &jobs, &Crowding(1.0));
+            prop_assert_eq!(in_time.first, slow(start, &jobs));
         }
 
         #[test]
         fn something_is_kept_if_and_only_if_something_can_start_in_time(jobs in jobs(true), start in 0u32..9) {
             let start = f64::from(start);
-            let kept = most_in_time(start, &jobs, &Crowding(1.0));
-            prop_assert_eq!(kept.first.is_some(), largest(start, &jobs) > 0);
+            let in_time = most_in_time(start, &jobs, &Crowding(1.0));
+            prop_assert_eq!(in_time.first.is_some(), largest(start, &jobs) > 0);
         }
     }
 
@@ -133,8 +133,8 @@ mod tests {
             gains,
         };
         let jobs = [job(1.0, 10.0, 2.0), job(2.0, 6.0, 4.0), job(7.0, 5.0, 1.0)];
-        let kept = most_in_time(0.0, &jobs, &Crowding(1.0));
-        assert_eq!(kept.first, Some(1));
-        assert!((kept.price - 0.2).abs() < 1e-12);
+        let in_time = most_in_time(0.0, &jobs, &Crowding(1.0));
+        assert_eq!(in_time.first, Some(1));
+        assert!((in_time.price - 0.2).abs() < 1e-12);
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn execute(shared: &Shared<Placed>, batch: Batch, scratch: &mut Vec<I
         model,
         members,
         expected,
-        told_end,
+        reported_end,
         prepared,
         prepare,
     } = batch;
@@ -94,7 +94,7 @@ pub(super) fn execute(shared: &Shared<Placed>, batch: Batch, scratch: &mut Vec<I
         results: Vec::new(),
         started_at,
         expected_end: started_at + expected,
-        told_end,
+        reported_end,
         ended_at,
         forecasters: Forecasters::new(),
     };

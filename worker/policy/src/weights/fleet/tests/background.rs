@@ -83,7 +83,7 @@ fn others_lose_little_beside_a_greedy_client_without_an_slo() {
             let alone = serve(name, load, 0.0, short);
             let beside = serve(name, load, 2.0, short);
             let long = serve(name, load, 2.0, Duration::MAX);
-            let said = format!(
+            let line = format!(
                 "{} load {load}: in time {:.4} alone, {:.4} beside {}, {:.4} beside {} in long batches",
                 name.name(),
                 alone.in_time,
@@ -92,11 +92,11 @@ fn others_lose_little_beside_a_greedy_client_without_an_slo() {
                 long.in_time,
                 long.greedy
             );
-            println!("{said}");
-            assert!(beside.in_time > alone.in_time - 0.005, "{said}");
-            assert!(beside.greedy > 0, "{said}");
+            println!("{line}");
+            assert!(beside.in_time > alone.in_time - 0.005, "{line}");
+            assert!(beside.greedy > 0, "{line}");
             // They would lose more.
-            assert!(long.in_time < alone.in_time - 0.01, "{said}");
+            assert!(long.in_time < alone.in_time - 0.01, "{line}");
         }
     }
 }
@@ -144,7 +144,7 @@ fn requests_without_a_deadline_load_models_only_where_nobody_uses_the_memory() {
         let full = serve_cold(name, u32::from(HOT), HOT, 16);
         let spare = serve_cold(name, u32::from(HOT) + 1, HOT, 16);
         let unused = serve_cold(name, u32::from(HOT), HOT - 1, 16);
-        let said = format!(
+        let line = format!(
             "{}: in time {:.4} alone; {:.4} beside {} in memory that is used, {:.4} beside {} with a page to spare, {:.4} beside {} with an \
              unused model",
             name.name(),
@@ -156,13 +156,13 @@ fn requests_without_a_deadline_load_models_only_where_nobody_uses_the_memory() {
             unused.in_time,
             unused.greedy
         );
-        println!("{said}");
-        assert!(alone.in_time > 0.99, "{said}");
-        assert_eq!(full.greedy, 0, "{said}");
-        assert!(full.in_time >= alone.in_time, "{said}");
+        println!("{line}");
+        assert!(alone.in_time > 0.99, "{line}");
+        assert_eq!(full.greedy, 0, "{line}");
+        assert!(full.in_time >= alone.in_time, "{line}");
         for beside in [spare, unused] {
-            assert!(beside.in_time > alone.in_time - 0.005, "{said}");
-            assert_eq!(beside.greedy, usize::from(COLD) * 16, "{said}");
+            assert!(beside.in_time > alone.in_time - 0.005, "{line}");
+            assert_eq!(beside.greedy, usize::from(COLD) * 16, "{line}");
         }
     }
 }

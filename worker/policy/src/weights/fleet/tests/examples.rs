@@ -184,7 +184,7 @@ fn a_closed_fleet_rejects_what_waits_and_what_comes_and_ends_what_runs() {
 fn requests_of_a_lost_gateway_are_forgotten_and_others_stay() {
     let config = of_one_device(4, vec![model(1, 5, 4)]);
     let mut asks = [ask(0, 100), ask(0, 100)];
-    asks[1].home = 1;
+    asks[1].gateway = 1;
     let workers = vec![worker(0, &[0])];
     let world = World::new(PlacementPolicy::SPILLGATE, &config, workers, SOUND, &asks);
     let world = world.with(at(1), Event::Lost(0)).run();

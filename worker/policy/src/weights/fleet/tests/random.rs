@@ -48,14 +48,14 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
         6 => (5_000..60_000u64).prop_map(Some),
     ];
     let one = (0..150_000u64, 0..3u32, 0..3u16, 0..4u16, slo);
-    let one = one.prop_map(|(arrives, worker, home, member, slo)| {
+    let one = one.prop_map(|(arrives, worker, gateway, member, slo)| {
         let arrives = Timestamp::ZERO + Duration::from_micros(arrives);
         let deadline = slo.map_or(Timestamp::MAX, |slo| arrives + Duration::from_micros(slo));
         Ask {
             at: arrives,
             worker: WorkerId(worker),
             id: None,
-            home,
+            gateway,
             // BatchItem 3 is none of the family.
             member: if worker == 2 { member } else { 0 },
             deadline,
@@ -70,13 +70,15 @@ fn events() -> impl Strategy<Value = Vec<(u64, u8, usize)>> {
 
 fn hardware() -> impl Strategy<Value = Hardware> {
     let often = || prop_oneof![2 => Just(0.0), 1 => Just(0.3)];
-    let strays = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
-    (any::<u64>(), often(), often(), strays).prop_map(|(seed, refuses, fails, strays)| Hardware {
-        seed,
-        refuses,
-        fails,
-        strays,
-        ..SOUND
+    let deviation = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
+    (any::<u64>(), often(), often(), deviation).prop_map(|(seed, refuses, fails, deviation)| {
+        Hardware {
+            seed,
+            refuses,
+            fails,
+            deviation,
+            ..SOUND
+        }
     })
 }
 
@@ -98,7 +100,7 @@ proptest! {
                 let event = match kind {
                     0 => Event::Cancel(i),
                     1 => Event::Withdraw(i, DropReason::Superseded),
-                    2 => Event::Lost(asks[i].home),
+                    2 => Event::Lost(asks[i].gateway),
                     _ => Event::Breaks(i % config.devices.len(), after % 2 == 0),
                 };
                 world = world.with(asks[i].at + Duration::from_micros(after), event);

@@ -21,7 +21,7 @@ pub(super) struct Ask {
     pub(super) worker: WorkerId,
     /// Its ordinal at its gateway; that of the ask where there is none.
     pub(super) id: Option<u64>,
-    pub(super) home: u16,
+    pub(super) gateway: u16,
     pub(super) member: u16,
     pub(super) deadline: Timestamp,
 }
@@ -65,7 +65,7 @@ enum Due {
     Looks(usize),
     BatchEnds(usize, Duration),
     LoadEnds(usize, Duration),
-    Told(usize, Done),
+    Reported(usize, Done),
     Woken,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct World {
     scheduled: u64,
     is_closed: bool,
     /// The models of workers that are in memory here, as the gateway [`LISTENER`] was told.
-    told: BTreeSet<(WorkerId, MemberId)>,
+    announced: BTreeSet<(WorkerId, MemberId)>,
     /// By ask, in order.
     pub(super) answers: Vec<Vec<Answer>>,
     /// When each ended.
@@ -139,7 +139,7 @@ impl World {
             agenda: BTreeMap::new(),
             scheduled: 0,
             is_closed: false,
-            told: BTreeSet::new(),
+            announced: BTreeSet::new(),
             answers: vec![Vec::new(); asks.len()],
             ended: vec![Timestamp::ZERO; asks.len()],
             loads: vec![0; config.devices.len()],
@@ -186,7 +186,7 @@ impl World {
     fn id(&self, i: usize) -> RequestId {
         let ask = &self.asks[i];
         let ordinal = ask.id.unwrap_or(i as u64);
-        RequestId::at(GatewayId(ask.home), Incarnation(0), ordinal)
+        RequestId::at(GatewayId(ask.gateway), Incarnation(0), ordinal)
     }
 
     /// Requests that wait at that worker, with a deadline or without.
@@ -234,12 +234,12 @@ impl World {
                 self.done(now, i, action.id, ended);
                 self.start(now, i);
             }
-            Due::Told(i, done) => {
+            Due::Reported(i, done) => {
                 let refused = matches!(done.ended, Ended::Refused(_));
                 let was = self.fleet.under_way.get(&done.id);
                 let members = was.map(|was| was.members.clone()).unwrap_or_default();
                 for ticket in members.iter().filter(|_| refused) {
-                    let ask = self.fleet.held[ticket].member.payload;
+                    let ask = self.fleet.entries[ticket].member.payload;
                     self.stands[ask] = Stands::Waiting;
                 }
                 self.tell(now, FleetEvent::Done(DeviceId(i as u16), done));
@@ -289,13 +289,13 @@ impl World {
                 self.tell(now, FleetEvent::Withdraw(worker, id, reason));
                 assert!(!waited || self.answers[i] == [Answer::Dropped(reason)]);
             }
-            Event::Lost(home) => {
+            Event::Lost(gateway) => {
                 for (stands, ask) in self.stands.iter_mut().zip(&self.asks) {
-                    if *stands == Stands::Waiting && ask.home == home {
+                    if *stands == Stands::Waiting && ask.gateway == gateway {
                         *stands = Stands::Gone;
                     }
                 }
-                self.tell(now, FleetEvent::Lost(GatewayId(home)));
+                self.tell(now, FleetEvent::Lost(GatewayId(gateway)));
             }
             Event::Close(reason) => {
                 self.is_closed = true;
@@ -307,12 +307,12 @@ impl World {
     }
 
     fn done(&mut self, now: Timestamp, i: usize, id: ActionId, ended: Ended) {
-        let told = now + self.config.travel;
-        self.push(told, Due::Told(i, Done::new(id, ended)));
+        let heard_at = now + self.config.travel;
+        self.push(heard_at, Due::Reported(i, Done::new(id, ended)));
     }
 
-    fn strays(&mut self, base: Duration) -> Duration {
-        let factor = 1.0 + (self.hardware.strays - 1.0) * self.rng.random::<f64>();
+    fn deviates(&mut self, base: Duration) -> Duration {
+        let factor = 1.0 + (self.hardware.deviation - 1.0) * self.rng.random::<f64>();
         base.mul_f64(factor)
     }
 
@@ -353,7 +353,7 @@ impl World {
                 .clone()
                 .position(|s| *s as usize == members.len())
                 .expect("never padded");
-            let took = self.strays(self.config.models[model.idx()].execution[size]);
+            let took = self.deviates(self.config.models[model.idx()].execution[size]);
             self.devices[i].running = Some(action);
             self.push(now + took, Due::BatchEnds(i, took));
         }
@@ -372,7 +372,7 @@ impl World {
                 unreachable!("only LOADs are here")
             };
             self.loads[i] += 1;
-            let took = self.strays(self.config.weights[weights.idx()].load);
+            let took = self.deviates(self.config.weights[weights.idx()].load);
             let took = took * self.devices[i].slow.unwrap_or(1);
             self.devices[i].reading = Some(action);
             self.push(now + took, Due::LoadEnds(i, took));
@@ -411,7 +411,7 @@ impl World {
         for (of, model) in self.workers.iter().flat_map(models) {
             let weights = self.config.models[model.idx()].weights;
             let is_held = self.fleet.placement.is_held(weights);
-            assert_eq!(self.told.contains(&of), is_held, "{of:?} at {now}");
+            assert_eq!(self.announced.contains(&of), is_held, "{of:?} at {now}");
         }
         if let Some(at) = self.fleet.next_wakeup(now) {
             assert!(at > now, "a wake-up lies ahead");
@@ -449,15 +449,15 @@ impl World {
             }
             FleetCommand::Tell {
                 worker,
-                home,
+                gateway,
                 message,
             } => {
                 if let ToGateway::Holds(of, models) = message {
-                    assert_eq!((of, home), (worker, LISTENER));
+                    assert_eq!((of, gateway), (worker, LISTENER));
                     for (member, is_there) in models {
                         let is_new = match is_there {
-                            true => self.told.insert((of, member)),
-                            false => self.told.remove(&(of, member)),
+                            true => self.announced.insert((of, member)),
+                            false => self.announced.remove(&(of, member)),
                         };
                         assert!(is_new, "it is said once");
                     }
@@ -479,7 +479,7 @@ impl World {
                     } => (worker, request, Answer::Failed(why)),
                     other => panic!("no gateway expects {other:?}"),
                 };
-                assert_eq!((of, id.home()), (worker, home));
+                assert_eq!((of, id.owner()), (worker, gateway));
                 let is = |i: &usize| self.id(*i) == id && self.asks[*i].worker == worker;
                 let i = (0..self.asks.len()).find(is).expect("it was asked");
                 self.answer(now, i, answer);

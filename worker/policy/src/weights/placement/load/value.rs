@@ -106,8 +106,8 @@ impl Placement {
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let kept = most_in_time(free.as_ns() as f64, &jobs, &CROWDING);
-        let first = kept.first.map(|first| Wanted {
+        let in_time = most_in_time(free.as_ns() as f64, &jobs, &CROWDING);
+        let first = in_time.first.map(|first| Wanted {
             weights: gains[first].1,
             in_background: false,
         });
@@ -118,7 +118,7 @@ impl Placement {
                 in_background: true,
             })
         };
-        (first.or_else(background), kept.price)
+        (first.or_else(background), in_time.price)
     }
 
     /// The weights that only requests without a deadline wait for, those of the request that has waited longest.

@@ -149,7 +149,7 @@ fn a_load_behind_a_slow_one_starts_late_in_place_of_being_refused() {
     // Eight models are asked for at once, and their LOADs take up to twice the 40 ms that are expected.
     let config = world_of(&[8], vec![model(1, 40, 1); 8]);
     let hardware = Hardware {
-        strays: 2.0,
+        deviation: 2.0,
         seed: 1,
         ..SOUND
     };
@@ -378,16 +378,16 @@ fn a_model_whose_device_was_slow_for_a_while_runs_again() {
     for size in &mut placement.executions[0] {
         (0..10).for_each(|_| size.observe(Timestamp::ZERO, ms(500)));
     }
-    let mut said = Vec::new();
+    let mut commands = Vec::new();
     let mut ask = |at_ms: u64| {
-        said.clear();
+        commands.clear();
         let arrived = PlacementEvent::Arrived {
             request: RequestId(at_ms),
             model: ModelId(0),
             deadline: at(at_ms + 50),
         };
-        placement.on_event(at(at_ms), arrived, &mut said);
-        said.clone()
+        placement.on_event(at(at_ms), arrived, &mut commands);
+        commands.clone()
     };
     // The first one is given up; the next one runs.
     let cancelled = PlacementCommand::Cancel {

@@ -72,14 +72,14 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 
 fn hardware() -> impl Strategy<Value = Hardware> {
     let often = || prop_oneof![2 => Just(0.0), 1 => Just(0.2)];
-    let strays = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
+    let deviation = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
     let first = prop_oneof![4 => Just(1.0), 1 => Just(20.0)];
-    (any::<u64>(), often(), often(), strays, first).prop_map(
-        |(seed, refuses, fails, strays, first)| Hardware {
+    (any::<u64>(), often(), often(), deviation, first).prop_map(
+        |(seed, refuses, fails, deviation, first)| Hardware {
             seed,
             refuses,
             fails,
-            strays,
+            deviation,
             first,
         },
     )

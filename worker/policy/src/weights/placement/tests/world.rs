@@ -30,7 +30,7 @@ pub(super) struct Ask {
     pub(super) leaves: Option<Timestamp>,
 }
 
-/// How the hardware strays.
+/// How the hardware deviates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hardware {
     pub(crate) seed: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Hardware {
     pub(crate) refuses: f64,
     pub(crate) fails: f64,
     /// Durations are profiled ones times 1 up to this.
-    pub(crate) strays: f64,
+    pub(crate) deviation: f64,
     /// The first INFER takes that many times its profile.
     pub(crate) first: f64,
 }
@@ -47,7 +47,7 @@ pub(crate) const SOUND: Hardware = Hardware {
     seed: 0,
     refuses: 0.0,
     fails: 0.0,
-    strays: 1.0,
+    deviation: 1.0,
     first: 1.0,
 };
 
@@ -59,7 +59,7 @@ enum Event {
     BatchEnds(DeviceId, Duration),
     Reads(DeviceId),
     LoadEnds(DeviceId, Duration),
-    Told(PlacementEvent),
+    Reported(PlacementEvent),
     Woken,
 }
 
@@ -211,7 +211,7 @@ impl World {
                     action,
                     ended,
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 self.run_next(now, device);
             }
             Event::LoadEnds(device, took) => {
@@ -223,10 +223,10 @@ impl World {
                     action,
                     took: (!fails).then_some(took),
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 self.read_next(now, device);
             }
-            Event::Told(event) => self.told(now, event),
+            Event::Reported(event) => self.reported(now, event),
             Event::Woken => {
                 self.wakeups += 1;
                 self.tell(now, PlacementEvent::Wakeup);
@@ -234,8 +234,8 @@ impl World {
         }
     }
 
-    fn strays(&mut self, base: Duration) -> Duration {
-        let factor = 1.0 + (self.hardware.strays - 1.0) * self.rng.random::<f64>();
+    fn deviates(&mut self, base: Duration) -> Duration {
+        let factor = 1.0 + (self.hardware.deviation - 1.0) * self.rng.random::<f64>();
         base.mul_f64(factor)
     }
 
@@ -262,13 +262,13 @@ impl World {
                     action: action.id,
                     ended: Ended::Refused,
                 };
-                self.push(now + self.config.travel, Event::Told(event));
+                self.push(now + self.config.travel, Event::Reported(event));
                 continue;
             }
             let sizes = &self.config.sizes;
             let at = sizes.iter().position(|s| *s as usize == members.len());
             let profiled = self.config.models[model.idx()].execution[at.expect("never padded")];
-            let mut took = self.strays(profiled);
+            let mut took = self.deviates(profiled);
             if self.batches == 0 {
                 took = took.mul_f64(self.hardware.first);
             }
@@ -296,19 +296,19 @@ impl World {
                 action: action.id,
                 took: None,
             };
-            self.push(now + self.config.travel, Event::Told(event));
+            self.push(now + self.config.travel, Event::Reported(event));
             return self.read_next(now, device);
         }
         let Work::Load(weights) = action.work else {
             return;
         };
         machine.reading = Some(action);
-        let took = self.strays(self.config.weights[weights.idx()].load);
+        let took = self.deviates(self.config.weights[weights.idx()].load);
         self.push(now + took, Event::LoadEnds(device, took));
     }
 
     /// An answer reaches the placement: the account comes first.
-    fn told(&mut self, now: Timestamp, event: PlacementEvent) {
+    fn reported(&mut self, now: Timestamp, event: PlacementEvent) {
         let mut back = Vec::new();
         match event {
             PlacementEvent::Inferred {

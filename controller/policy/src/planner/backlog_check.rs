@@ -1,8 +1,8 @@
-//! The plan for dispatch to the module, and its door.
+//! The plan for dispatch to the module, and its backlog check.
 
 use std::time::Duration;
 
-use spillgate_protocol::message::{DoorPlan, ModulePlan};
+use spillgate_protocol::message::{BacklogCheck, ModulePlan};
 
 use super::StatePlanner;
 
@@ -12,30 +12,30 @@ impl StatePlanner {
         ModulePlan {
             shape: self.shape,
             admits: self.admits,
-            door: self.door(),
+            backlog_check: self.backlog_check(),
             part,
             knows_gateways,
             guidance: self.guidance,
         }
     }
 
-    /// The door. Where the backlog makes requests late, they are dropped at their first module, if it is not their
+    /// The backlog check. Where the backlog makes requests late, they are dropped at their first module, if it is not their
     /// last.
     ///
-    /// There is no door where batches take so much of the SLO that not all requests can be in time. There a request
+    /// There is none where batches take so much of the SLO that not all requests can be in time. There a request
     /// that would be late in a full batch may be in time in a smaller one, and this is known only when the batch is
     /// formed.
-    fn door(&self) -> Option<DoorPlan> {
+    fn backlog_check(&self) -> Option<BacklogCheck> {
         let is_last = self.successors[self.module.idx()].is_empty();
-        if !self.recipe.door || !self.is_first || is_last || !self.leaves_time {
+        if !self.recipe.backlog_check || !self.is_first || is_last || !self.leaves_time {
             return None;
         }
         let mine = self.state_of(self.module);
         let after = self.paths.iter().map(|p| p.execution).fold(0.0, f64::max);
-        Some(DoorPlan {
+        Some(BacklogCheck {
             execution: mine.map_or(self.planned.duration(self.module), |s| s.execution),
             downstream: Duration::from_secs_f64(after),
-            margin: self.door_margin,
+            margin: self.backlog_margin,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The door of a gateway: which connections it keeps when more come than it has places for.
+//! Admission of connections at a gateway: which connections it keeps when more come than it has places for.
 //!
 //! A connection gives way to a new one if it never had a call, or had none in progress for a while. Of these the
 //! longest idle one goes first, among those of the address that has the most connections. The new connection is
@@ -28,9 +28,9 @@ const AGE_JITTER: f64 = 0.1;
 /// Streams of a connection that retired end this much later: short ones have ended by themselves by then.
 pub const AGE_GRACE: Duration = Duration::from_secs(10);
 
-/// Bounds of the door.
+/// Bounds of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoorLimits {
+pub struct ConnectionLimits {
     /// Most connections.
     pub connections: usize,
     /// Most connections from one address.
@@ -64,11 +64,11 @@ pub struct Use {
 
 /// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Welcome {
+pub enum Admission {
     /// It gets a free place.
-    Come(ConnectionId),
+    Admitted(ConnectionId),
     /// It gets the place of this connection, which is to be closed.
-    Instead(ConnectionId, ConnectionId),
+    Replaces(ConnectionId, ConnectionId),
     /// There is no place.
     Full,
 }
@@ -93,64 +93,64 @@ pub enum Aged {
     StreamsEnd,
 }
 
-struct Inside<A> {
+struct Connection<A> {
     address: A,
     /// What is done next, and when.
     ageing: Option<(Timestamp, Aged)>,
 }
 
 /// The connections of a gateway.
-pub struct Door<A> {
-    limits: DoorLimits,
+pub struct ConnectionAdmission<A> {
+    limits: ConnectionLimits,
     rng: ChaCha8Rng,
     next: u64,
-    inside: IndexMap<ConnectionId, Inside<A>, FxBuildHasher>,
+    connections: IndexMap<ConnectionId, Connection<A>, FxBuildHasher>,
     counts: IndexMap<A, usize, FxBuildHasher>,
 }
 
-impl<A: Copy + Eq + Hash> Door<A> {
-    /// A door without connections. The seed decides by how much each retires sooner or later.
-    pub fn new(limits: DoorLimits, seed: u64) -> Self {
-        Door {
+impl<A: Copy + Eq + Hash> ConnectionAdmission<A> {
+    /// No connections yet. The seed decides by how much each retires sooner or later.
+    pub fn new(limits: ConnectionLimits, seed: u64) -> Self {
+        ConnectionAdmission {
             limits,
             rng: ChaCha8Rng::seed_from_u64(seed),
             next: 0,
-            inside: IndexMap::default(),
+            connections: IndexMap::default(),
             counts: IndexMap::default(),
         }
     }
 
     /// Connections that have a place.
     pub fn len(&self) -> usize {
-        self.inside.len()
+        self.connections.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.inside.is_empty()
+        self.connections.is_empty()
     }
 
     /// Decides about a new connection. `uses` says how the others are used.
-    pub fn knock(
+    pub fn admit(
         &mut self,
         now: Timestamp,
         address: A,
         uses: impl Fn(ConnectionId) -> Use,
-    ) -> Welcome {
+    ) -> Admission {
         let of_address = self.counts.get(&address).copied().unwrap_or(0);
         let gives_way = if of_address >= self.limits.per_address {
             self.idlest(now, address, &uses)
         } else if self.len() >= self.limits.connections {
             self.idlest_of_most(now, Some(address), &uses)
         } else {
-            return Welcome::Come(self.enter(now, address));
+            return Admission::Admitted(self.enter(now, address));
         };
         match gives_way {
             Some(other) => {
                 self.left(other);
-                Welcome::Instead(self.enter(now, address), other)
+                Admission::Replaces(self.enter(now, address), other)
             }
-            None => Welcome::Full,
+            None => Admission::Full,
         }
     }
 
@@ -167,7 +167,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
 
     /// A connection has ended. One that had to give way has left already.
     pub fn left(&mut self, id: ConnectionId) {
-        let Some(Inside { address, .. }) = self.inside.swap_remove(&id) else {
+        let Some(Connection { address, .. }) = self.connections.swap_remove(&id) else {
             return;
         };
         if let Some(count) = self.counts.get_mut(&address) {
@@ -203,17 +203,17 @@ impl<A: Copy + Eq + Hash> Door<A> {
             };
             Some((*id, why))
         };
-        self.inside.keys().filter_map(closing).collect()
+        self.connections.keys().filter_map(closing).collect()
     }
 
     /// Connections that have their age, and what is to be done with them now. Each step is told once.
     pub fn age(&mut self, now: Timestamp) -> Vec<(ConnectionId, Aged)> {
         let mut aged = Vec::new();
-        for (id, inside) in &mut self.inside {
-            let Some((_, what)) = inside.ageing.filter(|(at, _)| *at <= now) else {
+        for (id, connection) in &mut self.connections {
+            let Some((_, what)) = connection.ageing.filter(|(at, _)| *at <= now) else {
                 continue;
             };
-            inside.ageing = match what {
+            connection.ageing = match what {
                 Aged::Retires => Some((now + AGE_GRACE, Aged::StreamsEnd)),
                 Aged::StreamsEnd => None,
             };
@@ -229,7 +229,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
             let jitter = self.rng.random_range(1.0 - AGE_JITTER..=1.0 + AGE_JITTER);
             (now + age.mul_f64(jitter), Aged::Retires)
         });
-        self.inside.insert(id, Inside { address, ageing });
+        self.connections.insert(id, Connection { address, ageing });
         *self.counts.entry(address).or_default() += 1;
         id
     }
@@ -241,7 +241,10 @@ impl<A: Copy + Eq + Hash> Door<A> {
         address: A,
         uses: &impl Fn(ConnectionId) -> Use,
     ) -> Option<ConnectionId> {
-        let of_address = self.inside.iter().filter(|(_, i)| i.address == address);
+        let of_address = self
+            .connections
+            .iter()
+            .filter(|(_, i)| i.address == address);
         let may = of_address.filter_map(|(&id, _)| {
             let Use {
                 calls,
@@ -286,7 +289,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
 mod tests {
     use super::*;
 
-    const LIMITS: DoorLimits = DoorLimits {
+    const LIMITS: ConnectionLimits = ConnectionLimits {
         connections: 4,
         per_address: 3,
         idle: Duration::from_secs(600),
@@ -308,20 +311,23 @@ mod tests {
         }
     }
 
-    fn come(door: &mut Door<u8>, address: u8) -> ConnectionId {
-        match door.knock(second(0), address, |_| since(0, 1)) {
-            Welcome::Come(id) => id,
+    fn come(admission: &mut ConnectionAdmission<u8>, address: u8) -> ConnectionId {
+        match admission.admit(second(0), address, |_| since(0, 1)) {
+            Admission::Admitted(id) => id,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn who_is_idle_gives_way_and_of_the_address_with_the_most() {
-        let mut door = Door::new(LIMITS, 0);
-        let [a1, a2, a3] = [(); 3].map(|()| come(&mut door, 1));
-        let b = come(&mut door, 2);
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
+        let [a1, a2, a3] = [(); 3].map(|()| come(&mut admission, 1));
+        let b = come(&mut admission, 2);
         // All have calls and are in use.
-        assert_eq!(door.knock(second(5), 3, |_| since(0, 1)), Welcome::Full);
+        assert_eq!(
+            admission.admit(second(5), 3, |_| since(0, 1)),
+            Admission::Full
+        );
         // The one of the address that has fewer was idle for longer, and stays.
         let uses = |id| {
             since(
@@ -335,83 +341,86 @@ mod tests {
                 0,
             )
         };
-        let Welcome::Instead(c, gone) = door.knock(second(10), 3, uses) else {
+        let Admission::Replaces(c, gone) = admission.admit(second(10), 3, uses) else {
             panic!("there is one that is idle");
         };
-        assert_eq!((gone, door.len()), (a2, 4));
-        door.left(a2);
-        assert_eq!(door.len(), 4, "it left once");
+        assert_eq!((gone, admission.len()), (a2, 4));
+        admission.left(a2);
+        assert_eq!(admission.len(), 4, "it left once");
         // A silent connection goes only when every connection of its address has a call.
         let uses = |id| if id == a1 { since(0, 1) } else { since(17, 0) };
-        let welcome = door.knock(second(20), 3, uses);
+        let decision = admission.admit(second(20), 3, uses);
         assert!(
-            matches!(welcome, Welcome::Instead(_, gone) if gone == a3),
-            "{welcome:?}"
+            matches!(decision, Admission::Replaces(_, gone) if gone == a3),
+            "{decision:?}"
         );
         let _ = c;
     }
 
     #[test]
     fn an_address_has_its_own_bound() {
-        let mut door = Door::new(LIMITS, 0);
-        let first = [(); 3].map(|()| come(&mut door, 1))[0];
-        assert_eq!(door.knock(second(0), 1, |_| since(0, 0)), Welcome::Full);
-        let uses = |id| since(if id == first { 0 } else { 2 }, 0);
-        let welcome = door.knock(second(2), 1, uses);
-        assert!(
-            matches!(welcome, Welcome::Instead(_, gone) if gone == first),
-            "{welcome:?}"
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
+        let first = [(); 3].map(|()| come(&mut admission, 1))[0];
+        assert_eq!(
+            admission.admit(second(0), 1, |_| since(0, 0)),
+            Admission::Full
         );
-        come(&mut door, 2);
+        let uses = |id| since(if id == first { 0 } else { 2 }, 0);
+        let decision = admission.admit(second(2), 1, uses);
+        assert!(
+            matches!(decision, Admission::Replaces(_, gone) if gone == first),
+            "{decision:?}"
+        );
+        come(&mut admission, 2);
     }
 
     #[test]
     fn a_connection_that_was_never_used_gives_way_at_once() {
-        let mut door = Door::new(LIMITS, 0);
-        let ids = [1, 1, 1, 2].map(|address| come(&mut door, address));
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
+        let ids = [1, 1, 1, 2].map(|address| come(&mut admission, address));
         let uses = |id: ConnectionId| Use {
             was_used: id != ids[1],
             ..since(0, 0)
         };
-        let welcome = door.knock(second(0), 1, uses);
+        let decision = admission.admit(second(0), 1, uses);
         assert!(
-            matches!(welcome, Welcome::Instead(_, gone) if gone == ids[1]),
-            "{welcome:?}"
+            matches!(decision, Admission::Replaces(_, gone) if gone == ids[1]),
+            "{decision:?}"
         );
     }
 
     #[test]
     fn without_a_descriptor_an_idle_connection_goes_and_a_used_one_does_not() {
-        let mut door = Door::new(LIMITS, 0);
-        let [a1, a2] = [(); 2].map(|()| come(&mut door, 1));
-        let b = come(&mut door, 2);
-        assert_eq!(door.give_way(second(5), |_| since(0, 1)), None);
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
+        let [a1, a2] = [(); 2].map(|()| come(&mut admission, 1));
+        let b = come(&mut admission, 2);
+        assert_eq!(admission.give_way(second(5), |_| since(0, 1)), None);
         let uses = |id| since(if id == a2 { 1 } else { 2 }, usize::from(id == a1));
-        assert_eq!(door.give_way(second(5), uses), Some(a2), "of the most");
-        assert_eq!(door.give_way(second(5), uses), Some(b));
-        assert_eq!(door.give_way(second(5), uses), None);
-        assert_eq!(door.len(), 1);
+        assert_eq!(admission.give_way(second(5), uses), Some(a2), "of the most");
+        assert_eq!(admission.give_way(second(5), uses), Some(b));
+        assert_eq!(admission.give_way(second(5), uses), None);
+        assert_eq!(admission.len(), 1);
     }
 
     #[test]
     fn newcomers_of_an_address_do_not_push_out_those_of_smaller_ones() {
-        let mut door = Door::new(LIMITS, 0);
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
         for address in [1, 1, 2, 3] {
-            come(&mut door, address);
+            come(&mut admission, address);
         }
         // Its own two are in use; the idle ones belong to addresses with one each.
         let uses = |id: ConnectionId| since(0, usize::from(id.0 < 2));
-        assert_eq!(door.knock(second(5), 1, uses), Welcome::Full);
+        assert_eq!(admission.admit(second(5), 1, uses), Admission::Full);
         assert!(matches!(
-            door.knock(second(5), 2, uses),
-            Welcome::Instead(..)
+            admission.admit(second(5), 2, uses),
+            Admission::Replaces(..)
         ));
     }
 
     #[test]
     fn what_is_idle_silent_or_unread_for_long_is_closed() {
-        let mut door = Door::new(LIMITS, 0);
-        let ids = [1, 1, 2, 3].map(|address| come(&mut door, address));
+        let mut admission = ConnectionAdmission::new(LIMITS, 0);
+        let ids = [1, 1, 2, 3].map(|address| come(&mut admission, address));
         let uses = |id: ConnectionId| match ids.iter().position(|i| *i == id) {
             Some(0) => since(0, 0),
             Some(1) => since(0, 2),
@@ -421,9 +430,12 @@ mod tests {
             },
             _ => since(525, 1),
         };
-        assert_eq!(door.sweep(second(300), uses), []);
-        assert_eq!(door.sweep(second(530), uses), [(ids[1], Closing::Silent)]);
-        let later = door.sweep(second(601), uses);
+        assert_eq!(admission.sweep(second(300), uses), []);
+        assert_eq!(
+            admission.sweep(second(530), uses),
+            [(ids[1], Closing::Silent)]
+        );
+        let later = admission.sweep(second(601), uses);
         let expected = [
             (ids[0], Closing::Idle),
             (ids[1], Closing::Silent),
@@ -434,25 +446,25 @@ mod tests {
 
     #[test]
     fn connections_retire_at_their_age_not_all_at_once_and_their_streams_end_later() {
-        let limits = DoorLimits {
+        let limits = ConnectionLimits {
             connections: 64,
             per_address: 64,
             age: Some(Duration::from_secs(1000)),
             ..LIMITS
         };
-        let told = |seed| {
-            let mut door = Door::new(limits, seed);
+        let steps_of = |seed| {
+            let mut admission = ConnectionAdmission::new(limits, seed);
             for _ in 0..64 {
-                come(&mut door, 1);
+                come(&mut admission, 1);
             }
             let steps = (0..2000).map(second).flat_map(|now| {
-                let aged = door.age(now);
+                let aged = admission.age(now);
                 aged.into_iter().map(move |(id, what)| (now, id, what))
             });
             steps.collect::<Vec<_>>()
         };
-        let steps = told(7);
-        assert_eq!(steps, told(7), "the seed decides");
+        let steps = steps_of(7);
+        assert_eq!(steps, steps_of(7), "the seed decides");
         let of = |what| steps.iter().filter(move |(_, _, w)| *w == what);
         assert_eq!(
             (of(Aged::Retires).count(), of(Aged::StreamsEnd).count()),

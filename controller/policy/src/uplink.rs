@@ -14,19 +14,19 @@ pub const REPORT_EVERY: Duration = Duration::from_millis(50);
 
 /// A client's link to the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkReport {
+pub struct UplinkReport {
     /// Bits a second.
     pub bandwidth: f64,
     /// Time of a small message there and back.
     pub round_trip: Duration,
 }
 
-impl LinkReport {
+impl UplinkReport {
     /// The report within bounds; `None` for a bandwidth that cannot be true.
     pub fn bounded(self) -> Option<Self> {
         let [least, most] = BANDWIDTH_BOUNDS;
         let is_true = self.bandwidth.is_finite() && self.bandwidth > 0.0;
-        is_true.then(|| LinkReport {
+        is_true.then(|| UplinkReport {
             bandwidth: self.bandwidth.clamp(least, most),
             round_trip: self.round_trip.min(ROUND_TRIP_MAX),
         })
@@ -52,12 +52,12 @@ impl LinkReport {
 /// What the server knows of the link of one client. What the client says is believed as far as it can only harm itself: a frame was sent
 /// no later than it came, and no earlier than the reported link explains, or the time explains in which its bytes came.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ClientLink {
-    reported: Option<LinkReport>,
+pub struct Uplink {
+    reported: Option<UplinkReport>,
     next_report_at: Timestamp,
 }
 
-impl ClientLink {
+impl Uplink {
     /// Whether a report that comes now is taken and answered. Those that come too often are left out.
     pub fn takes_report(&mut self, now: Timestamp) -> bool {
         let is_taken = now >= self.next_report_at;
@@ -68,28 +68,28 @@ impl ClientLink {
     }
 
     /// A report that was taken says this of the link; returns what the gateway hears of it. `None`: it says what cannot be.
-    pub fn heard(&mut self, link: LinkReport) -> Option<LinkReport> {
+    pub fn heard(&mut self, link: UplinkReport) -> Option<UplinkReport> {
         let link = link.bounded()?;
         self.reported = Some(link);
         Some(link)
     }
 
-    /// When a frame of so many bytes was sent, as far as `said` is believed; `None` where it does not say it, or the link is not known. It came
+    /// When a frame of so many bytes was sent, as far as `claimed` is believed; `None` where it does not say it, or the link is not known. It came
     /// now, and its bytes took so long from the first to the last.
     pub fn sent_at(
         &self,
         (now, took): (Timestamp, Duration),
-        said: Option<Timestamp>,
+        claimed: Option<Timestamp>,
         bytes: usize,
         slo: Duration,
     ) -> Option<Timestamp> {
-        let (said, reported) = said.zip(self.reported)?;
+        let (claimed, reported) = claimed.zip(self.reported)?;
         let explained = reported.carries_in(bytes as f64 * 8.0);
         let transit = explained.max(took + reported.round_trip).min(slo);
         let transit = transit.as_nanos() as u64;
         let earliest = now.as_ns().saturating_sub(transit);
         Some(Timestamp::from_ns(
-            said.as_ns().clamp(earliest, now.as_ns()),
+            claimed.as_ns().clamp(earliest, now.as_ns()),
         ))
     }
 }
@@ -104,29 +104,29 @@ mod tests {
         Timestamp::from_ns(ms * 1_000_000)
     }
 
-    fn report(bandwidth: f64, round_trip_ms: u64) -> LinkReport {
-        LinkReport {
+    fn report(bandwidth: f64, round_trip_ms: u64) -> UplinkReport {
+        UplinkReport {
             bandwidth,
             round_trip: Duration::from_millis(round_trip_ms),
         }
     }
 
     /// A link that is reported as this.
-    fn link(bandwidth: f64, round_trip_ms: u64) -> ClientLink {
-        let mut link = ClientLink::default();
+    fn link(bandwidth: f64, round_trip_ms: u64) -> Uplink {
+        let mut link = Uplink::default();
         link.heard(report(bandwidth, round_trip_ms));
         link
     }
 
-    /// When a frame of 25,000 bytes, which took `took` to come, was sent that comes at 1000 ms and says `said`.
-    fn believed(link: &ClientLink, took_ms: u64, said: Timestamp) -> Option<Timestamp> {
+    /// When a frame of 25,000 bytes, which took `took` to come, was sent that comes at 1000 ms and says `claimed`.
+    fn believed(link: &Uplink, took_ms: u64, claimed: Timestamp) -> Option<Timestamp> {
         let took = Duration::from_millis(took_ms);
-        link.sent_at((ms(1000), took), Some(said), 25_000, SLO)
+        link.sent_at((ms(1000), took), Some(claimed), 25_000, SLO)
     }
 
     #[test]
     fn a_frame_was_sent_as_early_as_its_link_explains() {
-        assert_eq!(believed(&ClientLink::default(), 0, ms(990)), None);
+        assert_eq!(believed(&Uplink::default(), 0, ms(990)), None);
         // 20 ms of bytes, and the round trip.
         let link_10 = link(10e6, 30);
         let came = (ms(1000), Duration::ZERO);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn reports_that_come_too_often_are_not_taken() {
-        let mut link = ClientLink::default();
+        let mut link = Uplink::default();
         let taken = [100, 149, 150, 151, 260].map(|at| link.takes_report(ms(at)));
         assert_eq!(taken, [true, false, true, false, true]);
     }

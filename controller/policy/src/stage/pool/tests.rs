@@ -42,7 +42,7 @@ fn plan(part: f64) -> ModulePlan {
             execution: planned().duration(MODULE),
         },
         admits: 1.0,
-        door: None,
+        backlog_check: None,
         part,
         knows_gateways: true,
         guidance: Guidance::NONE,

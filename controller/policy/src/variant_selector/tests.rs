@@ -1,5 +1,5 @@
 use super::*;
-use crate::client_link::ROUND_TRIP_MAX;
+use crate::uplink::ROUND_TRIP_MAX;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
@@ -13,7 +13,7 @@ fn at(ms: u32) -> Timestamp {
 }
 
 /// Three variants of inputs 100, 200 and 400.
-fn cameras(name: AdaptName) -> Cameras {
+fn selector(name: AdaptName) -> VariantSelector {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
     let variant = |(input, accuracy)| Variant {
         model: "a.pt".to_owned(),
@@ -21,7 +21,7 @@ fn cameras(name: AdaptName) -> Cameras {
         accuracy: Some(accuracy),
     };
     pipeline.modules[1].variants = [(100, 0.5), (200, 0.7), (400, 0.8)].map(variant).to_vec();
-    Cameras::new(name, &pipeline.modules[1], 0, 1)
+    VariantSelector::new(name, &pipeline.modules[1], 0, 1)
 }
 
 /// One device whose requests take 5, 10 and 20 ms, one at a time.
@@ -40,7 +40,7 @@ fn outlook() -> Outlook {
 }
 
 /// Each stream asks for so many requests a second for that many periods, after each of which variants are chosen.
-fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64> {
+fn run(selector: &mut VariantSelector, rates: &[u32], side: u32, periods: u32) -> Vec<f64> {
     let frame = FrameSize {
         side,
         source: side,
@@ -50,17 +50,17 @@ fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64
     for period in 0..periods {
         let start = at(500 * period);
         for (i, rate) in rates.iter().enumerate() {
-            let key = CameraKey(i as u64);
+            let key = StreamKey(i as u64);
             for _ in 0..rate / 2 {
-                cameras.asked(start, (key, ClientKey(1)), frame, SLO);
-                let variant = cameras.choose(key, frame);
+                selector.asked(start, (key, ClientKey(1)), frame, SLO);
+                let variant = selector.choose(key, frame);
                 if period > periods / 2 {
                     served[i].0 += u32::from(variant.0);
                     served[i].1 += 1;
                 }
             }
         }
-        cameras.decide(start + PERIOD, &outlook());
+        selector.decide(start + PERIOD, &outlook());
     }
     let means = served
         .iter()
@@ -70,7 +70,7 @@ fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64
 
 #[test]
 fn streams_get_what_the_device_can_serve() {
-    let ours = |rates: &[u32]| run(&mut cameras(AdaptName::Spillgate), rates, 0, 12);
+    let ours = |rates: &[u32]| run(&mut selector(AdaptName::Spillgate), rates, 0, 12);
     assert_eq!(ours(&[20]), [2.0]);
     // 97 of each 100 ms: all of the second variant, and of the third as much as fits.
     let [mean] = ours(&[60])[..] else { panic!() };
@@ -78,32 +78,32 @@ fn streams_get_what_the_device_can_serve() {
     // Even the smallest is too much.
     assert_eq!(ours(&[400]), [0.0]);
     // Each for itself: two streams together ask for more than there is.
-    let greedy = run(&mut cameras(AdaptName::Greedy), &[40, 40], 0, 12);
+    let greedy = run(&mut selector(AdaptName::Greedy), &[40, 40], 0, 12);
     assert_eq!(greedy, [2.0, 2.0]);
 }
 
 #[test]
 fn a_frame_gets_no_larger_variant_than_holds_it() {
     for (side, variant) in [(90, 0.0), (100, 0.0), (101, 1.0), (200, 1.0), (1920, 2.0)] {
-        let means = run(&mut cameras(AdaptName::Spillgate), &[10], side, 6);
+        let means = run(&mut selector(AdaptName::Spillgate), &[10], side, 6);
         assert_eq!(means, [variant], "{side}");
     }
 }
 
 #[test]
 fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
-    let mut cameras = cameras(AdaptName::Spillgate);
-    let key = CameraKey(1);
+    let mut selector = selector(AdaptName::Spillgate);
+    let key = StreamKey(1);
     let mut step = |n: u32, losses: u32| {
         let now = at(500 * n);
         for _ in 0..20 {
-            cameras.asked(now, (key, ClientKey(1)), FrameSize::default(), SLO);
+            selector.asked(now, (key, ClientKey(1)), FrameSize::default(), SLO);
         }
         for _ in 0..losses {
-            cameras.lost();
+            selector.lost();
         }
-        cameras.decide(now + PERIOD, &outlook());
-        cameras.part()
+        selector.decide(now + PERIOD, &outlook());
+        selector.part()
     };
     let parts: Vec<f64> = (0..4).map(|n| step(n, 5)).collect();
     assert!(parts.windows(2).all(|pair| pair[1] < pair[0]), "{parts:?}");
@@ -115,47 +115,47 @@ fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
 
 #[test]
 fn at_most_so_many_streams_are_told_apart_and_silent_ones_are_forgotten() {
-    let mut cameras = cameras(AdaptName::Spillgate);
-    for i in 0..3 * CAMERAS_MAX as u64 {
-        cameras.asked(
+    let mut selector = selector(AdaptName::Spillgate);
+    for i in 0..3 * STREAMS_MAX as u64 {
+        selector.asked(
             at(0),
-            (CameraKey(i), ClientKey(1)),
+            (StreamKey(i), ClientKey(1)),
             FrameSize::default(),
             SLO,
         );
     }
-    assert_eq!(cameras.len(), CAMERAS_MAX + 1, "the others share a place");
-    cameras.decide(at(500), &outlook());
+    assert_eq!(selector.len(), STREAMS_MAX + 1, "the others share a place");
+    selector.decide(at(500), &outlook());
     assert_eq!(
-        cameras.choose(CameraKey(0), FrameSize::default()),
+        selector.choose(StreamKey(0), FrameSize::default()),
         VariantId(0)
     );
     assert_eq!(
-        cameras.choose(CameraKey(2 * CAMERAS_MAX as u64), FrameSize::default()),
+        selector.choose(StreamKey(2 * STREAMS_MAX as u64), FrameSize::default()),
         VariantId(0)
     );
-    cameras.decide(at(6000), &outlook());
-    assert!(cameras.is_empty());
-    assert_eq!(cameras.decides_at(), None);
+    selector.decide(at(6000), &outlook());
+    assert!(selector.is_empty());
+    assert_eq!(selector.decides_at(), None);
 }
 
 #[test]
 fn a_new_stream_begins_as_small_as_the_others_are() {
-    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut selector = selector(AdaptName::Spillgate);
     assert_eq!(
-        cameras.choose(CameraKey(9), FrameSize::default()),
+        selector.choose(StreamKey(9), FrameSize::default()),
         VariantId(2),
         "nobody else is there"
     );
-    run(&mut cameras, &[150], 0, 4);
-    cameras.asked(
+    run(&mut selector, &[150], 0, 4);
+    selector.asked(
         at(2000),
-        (CameraKey(9), ClientKey(1)),
+        (StreamKey(9), ClientKey(1)),
         FrameSize::default(),
         SLO,
     );
     assert_eq!(
-        cameras.choose(CameraKey(9), FrameSize::default()),
+        selector.choose(StreamKey(9), FrameSize::default()),
         VariantId(0)
     );
 }
@@ -163,28 +163,28 @@ fn a_new_stream_begins_as_small_as_the_others_are() {
 /// A hopeless deadline is its client's own doing.
 #[test]
 fn a_stream_that_no_variant_fits_makes_no_newcomer_small() {
-    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut selector = selector(AdaptName::Spillgate);
     let frame = FrameSize::default();
     for n in 0..5 {
-        cameras.asked(at(n), (CameraKey(1), ClientKey(1)), frame, MS);
+        selector.asked(at(n), (StreamKey(1), ClientKey(1)), frame, MS);
     }
-    cameras.decide(at(500), &outlook());
-    assert_eq!(cameras.choose(CameraKey(1), frame), VariantId(0));
-    assert_eq!(cameras.choose(CameraKey(2), frame), VariantId(2));
+    selector.decide(at(500), &outlook());
+    assert_eq!(selector.choose(StreamKey(1), frame), VariantId(0));
+    assert_eq!(selector.choose(StreamKey(2), frame), VariantId(2));
 }
 
 #[test]
 fn small_changes_switch_no_stream_unless_they_last() {
-    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut selector = selector(AdaptName::Spillgate);
     let mut chosen = Vec::new();
     for period in 0..40 {
         let rate = if period < 12 { 60 } else { 59 };
         for n in 0..rate / 2 {
             let now = at(500 * period + n);
-            cameras.asked(now, (CameraKey(1), ClientKey(1)), FrameSize::default(), SLO);
+            selector.asked(now, (StreamKey(1), ClientKey(1)), FrameSize::default(), SLO);
         }
-        cameras.decide(at(500 * (period + 1)), &outlook());
-        chosen.push(cameras.cameras[0].choice);
+        selector.decide(at(500 * (period + 1)), &outlook());
+        chosen.push(selector.streams[0].choice);
     }
     assert_eq!(chosen[11], chosen[13]);
     let part = |period: usize| chosen[period].better.map(|(_, part)| part);
@@ -194,29 +194,29 @@ fn small_changes_switch_no_stream_unless_they_last() {
 }
 
 /// A camera of 400 pixels that adapts: 20 frames a second of 80 kbit, over a link of that many bits a second.
-fn asked_over(bandwidth: f64, least_side: u32) -> (Cameras, Vec<Asked>) {
-    let mut cameras = cameras(AdaptName::Spillgate);
-    cameras.least_side = least_side;
+fn asked_over(bandwidth: f64, least_side: u32) -> (VariantSelector, Vec<Asked>) {
+    let mut selector = selector(AdaptName::Spillgate);
+    selector.least_side = least_side;
     let frame = FrameSize {
         side: 400,
         source: 400,
         bytes: 10_000,
     };
-    let mut told = Vec::new();
+    let mut asked = Vec::new();
     for period in 0..6 {
         for _ in 0..10 {
-            cameras.asked(at(500 * period), (CameraKey(1), ClientKey(1)), frame, SLO);
+            selector.asked(at(500 * period), (StreamKey(1), ClientKey(1)), frame, SLO);
         }
         let round_trip = MS * 10;
-        let link = LinkReport {
+        let link = UplinkReport {
             bandwidth,
             round_trip,
         };
-        cameras.heard(at(500 * period), CameraKey(1), link);
-        cameras.decide(at(500 * period + 500), &outlook());
-        told.extend(cameras.news().into_iter().map(|(_, asked)| asked));
+        selector.heard(at(500 * period), StreamKey(1), link);
+        selector.decide(at(500 * period + 500), &outlook());
+        asked.extend(selector.news().into_iter().map(|(_, asked)| asked));
     }
-    (cameras, told)
+    (selector, asked)
 }
 
 #[test]
@@ -234,74 +234,74 @@ fn a_client_is_told_a_size_that_its_link_bears_and_its_deadline_allows() {
 
 #[test]
 fn a_client_is_told_once_and_again_only_when_it_changes() {
-    let (mut cameras, told) = asked_over(100e6, 0);
-    assert_eq!(told.len(), 1);
-    assert!(cameras.news().is_empty());
+    let (mut selector, asked) = asked_over(100e6, 0);
+    assert_eq!(asked.len(), 1);
+    assert!(selector.news().is_empty());
 }
 
 #[test]
 fn another_module_bounds_how_small_frames_become() {
-    let (_, told) = asked_over(1.5e6, 300);
-    let asked = told.last().expect("it was told");
-    assert_eq!((asked.side, asked.variant), (300, VariantId(1)));
+    let (_, asked) = asked_over(1.5e6, 300);
+    let last = asked.last().expect("it was told");
+    assert_eq!((last.side, last.variant), (300, VariantId(1)));
 }
 
 #[test]
 fn a_report_that_cannot_be_true_is_not_believed() {
-    let mut cameras = cameras(AdaptName::Spillgate);
-    cameras.asked(
+    let mut selector = selector(AdaptName::Spillgate);
+    selector.asked(
         at(0),
-        (CameraKey(1), ClientKey(1)),
+        (StreamKey(1), ClientKey(1)),
         FrameSize::default(),
         SLO,
     );
     for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let round_trip = Duration::MAX;
-        let link = LinkReport {
+        let link = UplinkReport {
             bandwidth,
             round_trip,
         };
-        cameras.heard(at(0), CameraKey(1), link);
-        assert_eq!(cameras.cameras[0].link, None);
+        selector.heard(at(0), StreamKey(1), link);
+        assert_eq!(selector.streams[0].uplink, None);
     }
-    let absurd = LinkReport {
+    let absurd = UplinkReport {
         bandwidth: 1e12,
         round_trip: Duration::MAX,
     };
-    cameras.heard(at(0), CameraKey(1), absurd);
-    let believed = cameras.cameras[0].link.expect("it is bounded");
+    selector.heard(at(0), StreamKey(1), absurd);
+    let believed = selector.streams[0].uplink.expect("it is bounded");
     assert_eq!(
         (believed.bandwidth, believed.round_trip),
         (1e10, ROUND_TRIP_MAX)
     );
     // One that sends nothing is not known.
-    cameras.heard(at(0), CameraKey(2), absurd);
-    assert_eq!(cameras.len(), 1);
+    selector.heard(at(0), StreamKey(2), absurd);
+    assert_eq!(selector.len(), 1);
 }
 
 /// Seven cameras of 4 frames a second beside a client that asks for that many: what the cameras are served with, and the part that may be planned.
 fn beside(flood: u32, streams: u64) -> (Vec<VariantId>, f64) {
-    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut selector = selector(AdaptName::Spillgate);
     let frame = FrameSize::default();
     for period in 0..20 {
         for n in 0..50 {
             let now = at(500 * period + 10 * n);
-            for camera in (0..7).filter(|_| n % 25 == 0) {
-                cameras.asked(now, (CameraKey(camera), ClientKey(camera)), frame, SLO);
+            for stream in (0..7).filter(|_| n % 25 == 0) {
+                selector.asked(now, (StreamKey(stream), ClientKey(stream)), frame, SLO);
             }
             for i in 0..u64::from(flood / 100) {
-                let key = CameraKey(100 + i % streams);
-                cameras.asked(now, (key, ClientKey(100)), frame, SLO);
+                let key = StreamKey(100 + i % streams);
+                selector.asked(now, (key, ClientKey(100)), frame, SLO);
                 // The gate refuses nearly all of them.
                 if i > 0 {
-                    cameras.refused(key);
+                    selector.refused(key);
                 }
             }
         }
-        cameras.decide(at(500 * period + 500), &outlook());
+        selector.decide(at(500 * period + 500), &outlook());
     }
-    let chosen = (0..7).map(|camera| cameras.choose(CameraKey(camera), frame));
-    (chosen.collect(), cameras.part())
+    let chosen = (0..7).map(|stream| selector.choose(StreamKey(stream), frame));
+    (chosen.collect(), selector.part())
 }
 
 #[test]
@@ -317,17 +317,21 @@ fn a_client_that_floods_makes_no_others_variants_small() {
 
 /// Streams of clients of their own, by requests in each half second of a second; the choices when the second is over.
 fn alternating(halves: [&[u32]; 2]) -> Vec<VariantId> {
-    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut selector = selector(AdaptName::Spillgate);
     for period in 0..40 {
         for (i, n) in halves[period % 2].iter().enumerate() {
-            let of = (CameraKey(i as u64), ClientKey(i as u64));
+            let of = (StreamKey(i as u64), ClientKey(i as u64));
             for _ in 0..*n {
-                cameras.asked(at(500 * period as u32), of, FrameSize::default(), SLO);
+                selector.asked(at(500 * period as u32), of, FrameSize::default(), SLO);
             }
         }
-        cameras.decide(at(500 * (period as u32 + 1)), &outlook());
+        selector.decide(at(500 * (period as u32 + 1)), &outlook());
     }
-    cameras.cameras.values().map(|c| c.choice.variant).collect()
+    selector
+        .streams
+        .values()
+        .map(|c| c.choice.variant)
+        .collect()
 }
 
 #[test]

@@ -7,11 +7,11 @@ use spillgate_pipeline::id::{VariantId, WorkerId};
 
 /// A stream, or a connection with unary calls, of one gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CameraKey(pub u64);
+pub struct StreamKey(pub u64);
 
-impl CameraKey {
+impl StreamKey {
     /// Streams without a place of their own.
-    pub(super) const OTHERS: CameraKey = CameraKey(u64::MAX);
+    pub(super) const OTHERS: StreamKey = StreamKey(u64::MAX);
 }
 
 /// A frame, as far as it decides about variants.
@@ -42,24 +42,24 @@ pub struct Asked {
     pub variant: VariantId,
 }
 
-/// The place of a stream whose requests one worker serves.
+/// The worker to which a stream is bound: it serves all its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct StreamBinding {
     /// The worker.
     pub worker: WorkerId,
     /// Largest batch that it forms.
     pub batch: u32,
 }
 
-/// Where the next request of a stream is served.
+/// Which worker serves the next request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seating {
-    /// By any worker.
-    Anywhere,
-    /// By this one.
-    At(Seat),
-    /// By any worker, from what streams with a seat leave.
-    Standing,
+pub enum StreamWorker {
+    /// Any.
+    Any,
+    /// This one.
+    Bound(StreamBinding),
+    /// None is free for it: any, from what bound streams leave.
+    Leftover,
 }
 
 /// What the gateway knows of the adapted module and its surroundings.

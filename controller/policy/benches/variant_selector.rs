@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use divan::{Bencher, black_box};
-use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
+use spillgate_controller_policy::variant_selector::{
+    FrameSize, Outlook, StreamKey, VariantSelector,
+};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
@@ -21,7 +23,7 @@ fn main() {
 }
 
 /// Streams of different SLOs and rates, which together ask for more than the largest variant serves.
-fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook) {
+fn selector(name: AdaptName, streams: u64, variants: usize) -> (VariantSelector, Outlook) {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
     let module = &mut pipeline.modules[1];
     module.variants = (1..=variants)
@@ -31,7 +33,7 @@ fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook)
             accuracy: Some(1.0 - 1.0 / (n + 1) as f64),
         })
         .collect();
-    let cameras = Cameras::new(name, module, 0, 1);
+    let selector = VariantSelector::new(name, module, 0, 1);
     let outlook = Outlook {
         batch: 1,
         execution: (1..=variants as u32).map(|n| MS * 2 * n).collect(),
@@ -45,15 +47,15 @@ fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook)
         beside: 0.0,
         rest: Duration::ZERO,
     };
-    (cameras, outlook)
+    (selector, outlook)
 }
 
-fn ask(cameras: &mut Cameras, now: Timestamp, streams: u64) {
+fn ask(selector: &mut VariantSelector, now: Timestamp, streams: u64) {
     for stream in 0..streams {
         let slo = SLO - Duration::from_millis(stream % 150);
         for _ in 0..1 + stream % 7 {
-            let of = (CameraKey(stream), ClientKey(stream));
-            cameras.asked(now, of, FrameSize::default(), slo);
+            let of = (StreamKey(stream), ClientKey(stream));
+            selector.asked(now, of, FrameSize::default(), slo);
         }
     }
 }
@@ -71,11 +73,11 @@ fn jellyfish(bencher: Bencher<'_, '_>, (streams, variants): (u64, usize)) {
 }
 
 fn decide(bencher: Bencher<'_, '_>, name: AdaptName, streams: u64, variants: usize) {
-    let (mut cameras, outlook) = cameras(name, streams, variants);
+    let (mut selector, outlook) = selector(name, streams, variants);
     let mut now = Timestamp::ZERO;
     bencher.bench_local(|| {
         now = now + Duration::from_millis(500);
-        ask(&mut cameras, now, streams);
-        cameras.decide(now, black_box(&outlook));
+        ask(&mut selector, now, streams);
+        selector.decide(now, black_box(&outlook));
     });
 }

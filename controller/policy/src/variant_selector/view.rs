@@ -6,13 +6,13 @@ use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::time::format_duration;
 
 use super::pooled::{Choice, Demand, PooledVariant};
-use super::{Asked, CameraKey};
+use super::{Asked, StreamKey};
 
 /// A stream as its gateway sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CameraView {
+pub struct StreamView {
     /// The stream.
-    pub key: CameraKey,
+    pub key: StreamKey,
     /// Requests a second that it asks for.
     pub rate: f64,
     /// The variant that serves it.
@@ -31,7 +31,7 @@ pub enum Obstacle {
     /// Its frames hold no more than its variant sees.
     Frame,
     /// Its link does not bear larger frames at its rate, or they would be late.
-    Link,
+    Uplink,
     /// Batches of that variant take too long for what is left of its time.
     Compute {
         /// Its own batch, and one of others before it.
@@ -48,7 +48,7 @@ impl Obstacle {
     pub fn label(&self) -> &'static str {
         match self {
             Obstacle::Frame => "frame",
-            Obstacle::Link => "link",
+            Obstacle::Uplink => "link",
             Obstacle::Compute { .. } => "compute",
             Obstacle::Capacity => "capacity",
         }
@@ -58,7 +58,7 @@ impl Obstacle {
     pub fn explain(&self) -> String {
         match self {
             Obstacle::Frame => "its frames hold no more".to_owned(),
-            Obstacle::Link => "its link bears no larger frames".to_owned(),
+            Obstacle::Uplink => "its link bears no larger frames".to_owned(),
             Obstacle::Compute { needs, left } => format!(
                 "two batches take {}, {} are left",
                 format_duration(*needs),
@@ -87,7 +87,7 @@ pub(super) fn obstacle(
         return Some(Obstacle::Capacity);
     }
     match unlinked >= needs {
-        true => Some(Obstacle::Link),
+        true => Some(Obstacle::Uplink),
         false => Some(Obstacle::Compute {
             needs,
             left: unlinked,

@@ -1,4 +1,4 @@
-//! Requests that wait at their home until a worker of their module asks for them (dispatch `pull`).
+//! Requests that wait at their gateway until a worker of their module asks for them (dispatch `pull`).
 //!
 //! The pool decides as a broker that binds late does ([`Order`]), for all workers of the module: which requests are dropped,
 //! and which end of the queue goes first. It sees its own gateway's part of the backlog, and takes the rest to be alike.
@@ -31,41 +31,41 @@ const ELSEWHERE_WEIGHT: f64 = 0.5;
 
 /// A request of the pool, and when it came to the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pooled {
+pub(crate) struct Pooled {
     /// The request.
-    pub request: Request,
+    pub(crate) request: Request,
     /// When it came.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
 }
 
 /// A request that leaves the pool without being served.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// The request.
-    pub id: RequestId,
+    pub(crate) id: RequestId,
     /// Why.
-    pub reason: DropReason,
+    pub(crate) reason: DropReason,
     /// The numbers behind it.
-    pub estimate: Option<Estimate>,
+    pub(crate) estimate: Option<Estimate>,
 }
 
 /// What a worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub(crate) struct Given {
     /// The worker.
-    pub worker: WorkerId,
+    pub(crate) worker: WorkerId,
     /// Its ask.
-    pub serial: u64,
+    pub(crate) serial: u64,
     /// The end of the queue from which the requests come.
-    pub order: BudgetOrder,
+    pub(crate) order: BudgetOrder,
     /// Requests that wait on.
-    pub waiting: u32,
+    pub(crate) waiting: u32,
     /// The requests.
-    pub requests: Vec<Pooled>,
+    pub(crate) requests: Vec<Pooled>,
 }
 
 /// An ask that can still be served.
-struct Standing {
+struct OpenAsk {
     ask: Ask,
     /// Requests that it still gets from here.
     left: usize,
@@ -73,15 +73,15 @@ struct Standing {
 
 /// What decides on the requests of a pool.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// What the module's controller said last.
-    pub plan: &'a ModulePlan,
+    pub(crate) plan: &'a ModulePlan,
     /// Workers of the module that take requests.
-    pub n_workers: usize,
+    pub(crate) n_workers: usize,
 }
 
 /// The waiting requests of one module at one gateway.
-pub struct Pool {
+pub(crate) struct Pool {
     module: ModuleId,
     recipe: &'static Recipe,
     planned: Arc<Planned>,
@@ -93,7 +93,7 @@ pub struct Pool {
     queue: Queue<()>,
     /// The waiting requests by rank.
     by_rank: [u32; RANKS],
-    asks: Vec<Standing>,
+    asks: Vec<OpenAsk>,
     /// Requests that wait at the other gateways, as workers say.
     elsewhere: f64,
     turn: usize,
@@ -103,7 +103,7 @@ pub struct Pool {
 
 impl Pool {
     /// An empty pool. Its gateways begin with another worker each where several are idle: `turn` is their number.
-    pub fn new(
+    pub(crate) fn new(
         pipeline: &Pipeline,
         module: ModuleId,
         planned: &Arc<Planned>,
@@ -128,7 +128,7 @@ impl Pool {
     }
 
     /// Takes in a request. False when the pool is full.
-    pub fn push(&mut self, request: &Request, since: Timestamp) -> bool {
+    pub(crate) fn push(&mut self, request: &Request, since: Timestamp) -> bool {
         let has_room = self.queue.len() < self.capacity;
         // One that waits here already stays as it is.
         if has_room && !self.queue.contains(request.id) {
@@ -139,23 +139,23 @@ impl Pool {
     }
 
     /// Forgets a request. False when it does not wait here.
-    pub fn remove(&mut self, id: RequestId) -> bool {
+    pub(crate) fn remove(&mut self, id: RequestId) -> bool {
         let gone = self.queue.remove(id);
         self.left(gone).is_some()
     }
 
     /// Requests that wait here.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
     /// Whether a request waits here.
-    pub fn contains(&self, id: RequestId) -> bool {
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
         self.queue.contains(id)
     }
 
     /// So many requests wait at the other gateways, as a worker has just heard.
-    pub fn set_elsewhere(&mut self, elsewhere: u32) {
+    pub(crate) fn set_elsewhere(&mut self, elsewhere: u32) {
         self.elsewhere = f64::from(elsewhere);
     }
 
@@ -173,17 +173,17 @@ impl Pool {
     }
 
     /// Whether requests wait and asks stand.
-    pub fn can_serve(&self) -> bool {
+    pub(crate) fn can_serve(&self) -> bool {
         !self.asks.is_empty() && !self.queue.is_empty()
     }
 
     /// The deadline that passes first.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
         self.queue.first_key()
     }
 
     /// Takes out the requests whose deadline has passed.
-    pub fn expire(&mut self, now: Timestamp, refused: &mut Vec<Refused>) {
+    pub(crate) fn expire(&mut self, now: Timestamp, refused: &mut Vec<Refused>) {
         while self.queue.first_key().is_some_and(|key| key <= now)
             && let Some(next) = self.pop_first()
         {
@@ -196,7 +196,7 @@ impl Pool {
     }
 
     /// A worker asks. A worker that is busy gets an answer at once.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         now: Timestamp,
         ask: &Ask,
@@ -210,13 +210,13 @@ impl Pool {
             true => part.min(self.share_of_worker(view)),
             false => part,
         };
-        let mut standing = Standing {
+        let mut open = OpenAsk {
             ask: *ask,
             left: most.clamp(usize::from(ask.most > 0), ask.most as usize),
         };
         let Some(until) = ask.until else {
-            if standing.left > 0 {
-                self.asks.push(standing);
+            if open.left > 0 {
+                self.asks.push(open);
             }
             return None;
         };
@@ -225,10 +225,10 @@ impl Pool {
         let starts_at = ask.starts_at.clamp(now, latest);
         self.drop_hopeless(now, starts_at, view, refused);
         let order = self.order(starts_at, view);
-        let requests = self.take(order, standing.left);
-        standing.left -= requests.len();
-        if standing.left > 0 && until > now {
-            self.asks.push(standing);
+        let requests = self.take(order, open.left);
+        open.left -= requests.len();
+        if open.left > 0 && until > now {
+            self.asks.push(open);
         }
         Some(Given {
             worker: ask.worker,
@@ -245,14 +245,14 @@ impl Pool {
     }
 
     /// The ask of a worker counts no more, if its serial is not a later one.
-    pub fn withdraw(&mut self, worker: WorkerId, serial: u64) {
+    pub(crate) fn withdraw(&mut self, worker: WorkerId, serial: u64) {
         self.asks
             .retain(|s| s.ask.worker != worker || s.ask.serial > serial);
     }
 
     /// Serves the asks that stand, after requests have come. An idle worker begins at once with what it gets, so its ask stands
     /// no more. `room`: the most requests that a worker may have at once.
-    pub fn serve(
+    pub(crate) fn serve(
         &mut self,
         now: Timestamp,
         view: View<'_>,
@@ -270,9 +270,9 @@ impl Pool {
                 room(worker) > has.map_or(0, |g| g.requests.len())
             })
         {
-            let standing = &mut self.asks[idx];
-            standing.left -= 1;
-            let (worker, serial) = (standing.ask.worker, standing.ask.serial);
+            let open = &mut self.asks[idx];
+            open.left -= 1;
+            let (worker, serial) = (open.ask.worker, open.ask.serial);
             let next = self.take(order, 1);
             match given.iter_mut().find(|g| g.worker == worker) {
                 Some(given) => given.requests.extend(next),
@@ -299,9 +299,9 @@ impl Pool {
     fn next_ask(&mut self, has_room: &impl Fn(WorkerId) -> bool) -> Option<usize> {
         let n = self.asks.len();
         let turn = self.turn;
-        let open = (0..n).map(|i| (turn + i) % n);
-        let open = open.filter(|&i| self.asks[i].left > 0 && has_room(self.asks[i].ask.worker));
-        let next = open.min_by_key(|&i| {
+        let all = (0..n).map(|i| (turn + i) % n);
+        let with_room = all.filter(|&i| self.asks[i].left > 0 && has_room(self.asks[i].ask.worker));
+        let next = with_room.min_by_key(|&i| {
             let ask = &self.asks[i].ask;
             ask.until.map(|_| ask.starts_at)
         })?;
@@ -311,14 +311,14 @@ impl Pool {
 
     /// When a request of that rank that comes now would start: the waiting requests of no lower rank fill whole batches before
     /// it. Rank 0: all of them. `is_up`: whether a worker takes requests.
-    pub fn earliest_start(
+    pub(crate) fn earliest_start(
         &self,
         now: Timestamp,
         view: View<'_>,
         rank: u8,
         is_up: impl Fn(WorkerId) -> bool,
     ) -> Timestamp {
-        let is_idle = |s: &Standing| s.ask.until.is_none() && is_up(s.ask.worker);
+        let is_idle = |s: &OpenAsk| s.ask.until.is_none() && is_up(s.ask.worker);
         if self.asks.iter().any(is_idle) {
             return now;
         }

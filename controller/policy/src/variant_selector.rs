@@ -4,7 +4,7 @@
 //! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew: `pooled.rs`, and `bound.rs` for the
 //! mapping of Jellyfish itself, which binds each stream to a worker. A stream's budget is
 //! its SLO less its time on the network, less what the other modules of the pipeline take. A client that adapts is told the size that
-//! its frames should have ([`Asked`]), and reports its link ([`LinkReport`]): a size that the link does not bear at its rate is not
+//! its frames should have ([`Asked`]), and reports its link ([`UplinkReport`]): a size that the link does not bear at its rate is not
 //! chosen (Jellyfish §3.3 and the authors' code). Of the others the server sees what arrives: their time on the network is unknown.
 //!
 //! A burst finds room: all rates together are planned as high as they were in the highest of the last periods.
@@ -15,7 +15,7 @@
 //! No client makes the variants of others small by asking for more than its share of the devices' time: what it asks beyond that, with the best
 //! variants of all streams, counts neither as demand nor as lost. The entry gate refuses it.
 //!
-//! Invariants: at most [`CAMERAS_MAX`] streams are told apart, and the others share one place; a stream that sends nothing for
+//! Invariants: at most [`STREAMS_MAX`] streams are told apart, and the others share one place; a stream that sends nothing for
 //! [`FORGOTTEN_AFTER`] is forgotten; a variant whose input is larger than the frames that come is not chosen where a smaller one holds them.
 
 mod bound;
@@ -38,14 +38,14 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::client_link::LinkReport;
 use crate::shares::water;
+use crate::uplink::UplinkReport;
 use bound::Bound;
-pub use outlook::{Asked, CameraKey, FrameSize, Outlook, Seat, Seating};
+pub use outlook::{Asked, FrameSize, Outlook, StreamBinding, StreamKey, StreamWorker};
 use past::{Bursts, Mixes};
 use planned::{PART_MAX, PlannedPart};
 use pooled::{Answer, Choice, Demand, Pool, PooledVariant};
-pub use view::{CameraView, Obstacle};
+pub use view::{Obstacle, StreamView};
 
 /// Between two decisions (Jellyfish §7).
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -54,11 +54,11 @@ const QUICK: Duration = Duration::from_millis(100);
 /// The same where streams are bound to workers: such a decision takes ten times as long, and links that jump must not keep the gateway busy.
 const QUICK_BOUND: Duration = Duration::from_millis(250);
 /// A link has changed when it is this many times as fast as it was, or that part: then a decision does not wait.
-const LINK_JUMP: f64 = 1.3;
+const UPLINK_JUMP: f64 = 1.3;
 /// A frame is expected to take its link so many times what its bits take now: links become slower while it is on its way.
-const LINK_SLOWS: f64 = 1.05;
+const UPLINK_SLOWS: f64 = 1.05;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
-pub const CAMERAS_MAX: usize = 512;
+pub const STREAMS_MAX: usize = 512;
 /// How much the newest frame counts in the bits of a stream's pictures.
 const BITS_WEIGHT: f64 = 0.1;
 /// A stream that sends nothing for so long is forgotten.
@@ -72,7 +72,7 @@ const RATE_WEIGHT: f64 = 0.5;
 const WORTH_A_SWITCH: f64 = 0.02;
 
 #[derive(Clone, Debug)]
-struct Camera {
+struct Stream {
     client: ClientKey,
     /// Its client asks for more than its share.
     is_over: bool,
@@ -86,25 +86,26 @@ struct Camera {
     frame: FrameSize,
     density: BitDensity,
     /// What its client said last; `None` for a client that takes no part.
-    link: Option<LinkReport>,
-    told: Option<Asked>,
+    uplink: Option<UplinkReport>,
+    /// What its client was asked last.
+    last_asked: Option<Asked>,
     seen_at: Timestamp,
     choice: Choice,
     /// Where streams are bound to workers; `None`: none has a place for it, or nothing was decided yet.
-    seat: Option<Seat>,
+    binding: Option<StreamBinding>,
     obstacle: Option<Obstacle>,
     /// Grows by the part of the better variant with each request.
     owed: f64,
 }
 
 /// The streams of one gateway, and the variants that serve them.
-pub struct Cameras {
+pub struct VariantSelector {
     name: AdaptName,
     /// By variant: accuracy, and the side of the network's input.
     variants: Vec<(f64, Option<u32>)>,
     /// The longer side that other modules need.
     least_side: u32,
-    cameras: IndexMap<CameraKey, Camera, FxBuildHasher>,
+    streams: IndexMap<StreamKey, Stream, FxBuildHasher>,
     decides_at: Option<Timestamp>,
     planned: PlannedPart,
     lost: u32,
@@ -120,17 +121,17 @@ pub struct Cameras {
     bound: Option<Bound>,
 }
 
-impl Cameras {
+impl VariantSelector {
     /// No stream is known. `least_side`: the longer side that frames need at other modules. `seed`: of random choices, where the way to choose
     /// makes some.
     pub fn new(name: AdaptName, module: &Module, least_side: u32, seed: u64) -> Self {
         let of =
             |v: &spillgate_pipeline::pipeline::Variant| (v.accuracy.unwrap_or_default(), v.input);
-        Cameras {
+        VariantSelector {
             name,
             variants: module.variants.iter().map(of).collect(),
             least_side,
-            cameras: IndexMap::default(),
+            streams: IndexMap::default(),
             decides_at: None,
             planned: PlannedPart::default(),
             lost: 0,
@@ -151,12 +152,12 @@ impl Cameras {
 
     /// Streams that are told apart.
     pub fn len(&self) -> usize {
-        self.cameras.len()
+        self.streams.len()
     }
 
     /// Whether no stream is known.
     pub fn is_empty(&self) -> bool {
-        self.cameras.is_empty()
+        self.streams.is_empty()
     }
 
     /// Whether streams are bound to workers.
@@ -186,34 +187,34 @@ impl Cameras {
     }
 
     /// What serves each stream, and why nothing better.
-    pub fn views(&self) -> Vec<CameraView> {
-        let view = |(key, camera): (&CameraKey, &Camera)| CameraView {
+    pub fn views(&self) -> Vec<StreamView> {
+        let view = |(key, stream): (&StreamKey, &Stream)| StreamView {
             key: *key,
-            rate: camera.rate.unwrap_or_default(),
-            variant: camera.choice.variant,
-            better: camera.choice.better,
-            asked: camera.told,
-            obstacle: camera.obstacle,
+            rate: stream.rate.unwrap_or_default(),
+            variant: stream.choice.variant,
+            better: stream.choice.better,
+            asked: stream.last_asked,
+            obstacle: stream.obstacle,
         };
-        self.cameras.iter().map(view).collect()
+        self.streams.iter().map(view).collect()
     }
 
     /// A stream of a client asks for something: of that frame, to be answered within that time. Refused requests count, too.
     pub fn asked(
         &mut self,
         now: Timestamp,
-        (key, client): (CameraKey, ClientKey),
+        (key, client): (StreamKey, ClientKey),
         frame: FrameSize,
         slo: Duration,
     ) {
-        let has_room = self.cameras.len() < CAMERAS_MAX;
-        let key = match has_room || self.cameras.contains_key(&key) {
+        let has_room = self.streams.len() < STREAMS_MAX;
+        let key = match has_room || self.streams.contains_key(&key) {
             true => key,
-            false => CameraKey::OTHERS,
+            false => StreamKey::OTHERS,
         };
         let density = frame.density();
-        if !self.cameras.contains_key(&key) {
-            let newcomer = Camera {
+        if !self.streams.contains_key(&key) {
+            let newcomer = Stream {
                 client,
                 is_over: false,
                 n: 0,
@@ -222,42 +223,42 @@ impl Cameras {
                 slo,
                 frame,
                 density,
-                link: None,
-                told: None,
+                uplink: None,
+                last_asked: None,
                 seen_at: now,
                 choice: self.newcomer(),
-                seat: None,
+                binding: None,
                 obstacle: None,
                 owed: 0.0,
             };
-            self.cameras.insert(key, newcomer);
+            self.streams.insert(key, newcomer);
         }
         let quick = self.quick(now);
-        let camera = &mut self.cameras[&key];
-        self.offered += u32::from(!camera.is_over);
-        camera.n += 1;
-        camera.seen_at = now;
-        camera.slo = slo;
-        camera.frame = frame;
-        camera.density.follow(density, BITS_WEIGHT);
+        let stream = &mut self.streams[&key];
+        self.offered += u32::from(!stream.is_over);
+        stream.n += 1;
+        stream.seen_at = now;
+        stream.slo = slo;
+        stream.frame = frame;
+        stream.density.follow(density, BITS_WEIGHT);
         match self.decides_at {
             None => self.decides_at = Some(now + PERIOD),
-            Some(at) if camera.rate.is_none() => self.decides_at = Some(at.min(quick)),
+            Some(at) if stream.rate.is_none() => self.decides_at = Some(at.min(quick)),
             Some(_) => {}
         }
     }
 
     /// The client of a stream adapts, and says this of its link. What cannot be true is not believed, and a stream that has sent nothing
     /// yet is not known.
-    pub fn heard(&mut self, now: Timestamp, key: CameraKey, link: LinkReport) {
-        let Some(camera) = self.cameras.get_mut(&key) else {
+    pub fn heard(&mut self, now: Timestamp, key: StreamKey, link: UplinkReport) {
+        let Some(stream) = self.streams.get_mut(&key) else {
             return;
         };
         let Some(link) = link.bounded() else {
             return;
         };
-        let before = camera.link.replace(link);
-        let jumps = |new: f64, old: f64| new > old * LINK_JUMP || old > new * LINK_JUMP;
+        let before = stream.uplink.replace(link);
+        let jumps = |new: f64, old: f64| new > old * UPLINK_JUMP || old > new * UPLINK_JUMP;
         let is_jump = before.is_none_or(|old| jumps(link.bandwidth, old.bandwidth));
         if is_jump && let Some(at) = self.decides_at {
             self.decides_at = Some(at.min(self.quick(now)));
@@ -265,18 +266,18 @@ impl Cameras {
     }
 
     /// What clients that adapt have to be told since this was asked last.
-    pub fn news(&mut self) -> Vec<(CameraKey, Asked)> {
+    pub fn news(&mut self) -> Vec<(StreamKey, Asked)> {
         let (variants, least) = (&self.variants, self.least_side);
-        let news = self.cameras.iter_mut().filter_map(|(key, camera)| {
-            camera.link?;
-            let variant = camera.choice.variant;
+        let news = self.streams.iter_mut().filter_map(|(key, stream)| {
+            stream.uplink?;
+            let variant = stream.choice.variant;
             let (_, input) = variants[variant.idx()];
             let asked = Asked {
                 side: input.map_or(0, |input| input.max(least)),
                 variant,
             };
-            let is_new = camera.told != Some(asked);
-            camera.told = Some(asked);
+            let is_new = stream.last_asked != Some(asked);
+            stream.last_asked = Some(asked);
             is_new.then_some((*key, asked))
         });
         news.collect()
@@ -287,7 +288,7 @@ impl Cameras {
     fn newcomer(&self) -> Choice {
         let last = VariantId(self.variants.len().saturating_sub(1) as u16);
         let usual = self
-            .cameras
+            .streams
             .values()
             .filter(|c| c.choice.fits && !c.is_over);
         let least = usual.map(|c| c.choice.variant).min();
@@ -300,25 +301,26 @@ impl Cameras {
 
     /// The variant that serves the next request of a stream, which brings that frame: no larger one than holds it, but that of the worker to
     /// which its stream is bound.
-    pub fn choose(&mut self, key: CameraKey, frame: FrameSize) -> VariantId {
+    pub fn choose(&mut self, key: StreamKey, frame: FrameSize) -> VariantId {
         let largest = self.holds(frame.side);
         let chosen = self.chosen(key);
-        match self.seating(key) {
-            Seating::At(_) => chosen,
-            Seating::Anywhere | Seating::Standing => chosen.min(VariantId(largest as u16)),
+        match self.worker_of(key) {
+            StreamWorker::Bound(_) => chosen,
+            StreamWorker::Any | StreamWorker::Leftover => chosen.min(VariantId(largest as u16)),
         }
     }
 
-    /// Where the next request of a stream is served.
-    pub fn seating(&self, key: CameraKey) -> Seating {
-        let camera = self.cameras.get(&key);
-        let camera = camera.or_else(|| self.cameras.get(&CameraKey::OTHERS));
-        match camera {
-            Some(Camera {
-                seat: Some(seat), ..
-            }) => Seating::At(*seat),
-            Some(camera) if self.binds() && !camera.choice.fits => Seating::Standing,
-            _ => Seating::Anywhere,
+    /// Which worker serves the next request of a stream.
+    pub fn worker_of(&self, key: StreamKey) -> StreamWorker {
+        let stream = self.streams.get(&key);
+        let stream = stream.or_else(|| self.streams.get(&StreamKey::OTHERS));
+        match stream {
+            Some(Stream {
+                binding: Some(binding),
+                ..
+            }) => StreamWorker::Bound(*binding),
+            Some(stream) if self.binds() && !stream.choice.fits => StreamWorker::Leftover,
+            _ => StreamWorker::Any,
         }
     }
 
@@ -332,30 +334,30 @@ impl Cameras {
         self.variants.iter().position(holds).unwrap_or(last)
     }
 
-    fn chosen(&mut self, key: CameraKey) -> VariantId {
-        let known = match self.cameras.contains_key(&key) {
+    fn chosen(&mut self, key: StreamKey) -> VariantId {
+        let known = match self.streams.contains_key(&key) {
             true => key,
-            false => CameraKey::OTHERS,
+            false => StreamKey::OTHERS,
         };
-        let Some(camera) = self.cameras.get_mut(&known) else {
+        let Some(stream) = self.streams.get_mut(&known) else {
             return self.newcomer().variant;
         };
-        let Some((better, part)) = camera.choice.better else {
-            return camera.choice.variant;
+        let Some((better, part)) = stream.choice.better else {
+            return stream.choice.variant;
         };
-        camera.owed += part;
-        if camera.owed < 1.0 {
-            return camera.choice.variant;
+        stream.owed += part;
+        if stream.owed < 1.0 {
+            return stream.choice.variant;
         }
-        camera.owed -= 1.0;
+        stream.owed -= 1.0;
         better
     }
 
     /// A request of a stream was refused because too many came.
-    pub fn refused(&mut self, key: CameraKey) {
-        let camera = self.cameras.get(&key);
-        let camera = camera.or_else(|| self.cameras.get(&CameraKey::OTHERS));
-        self.lost += u32::from(camera.is_none_or(|camera| !camera.is_over));
+    pub fn refused(&mut self, key: StreamKey) {
+        let stream = self.streams.get(&key);
+        let stream = stream.or_else(|| self.streams.get(&StreamKey::OTHERS));
+        self.lost += u32::from(stream.is_none_or(|stream| !stream.is_over));
     }
 
     /// An accepted request was dropped or late because there was too little time.
@@ -366,7 +368,7 @@ impl Cameras {
     /// Chooses anew for all streams.
     pub fn decide(&mut self, now: Timestamp, outlook: &Outlook) {
         self.settle(now);
-        if self.cameras.is_empty() {
+        if self.streams.is_empty() {
             return;
         }
         let served = outlook.execution.len() - 1;
@@ -375,9 +377,9 @@ impl Cameras {
             .map(|((accuracy, _), times)| PooledVariant::new(*accuracy, times, batch, beside))
             .collect();
         let mut demands: Vec<Demand> = self
-            .cameras
+            .streams
             .values()
-            .map(|camera| self.demand(camera, outlook))
+            .map(|stream| self.demand(stream, outlook))
             .collect();
         let planned = if self.binds() { PART_MAX } else { self.part() };
         let capacity = planned * outlook.devices * outlook.part;
@@ -397,15 +399,15 @@ impl Cameras {
             self.mixes
                 .push(all / (rate * time(VariantId(served as u16))));
         }
-        for (i, (choice, seat)) in choices.into_iter().enumerate() {
-            let camera = &self.cameras[i];
-            let largest = self.holds(camera.frame.source.max(camera.frame.side));
-            let unlinked = camera.slo.saturating_sub(outlook.rest);
+        for (i, (choice, binding)) in choices.into_iter().enumerate() {
+            let stream = &self.streams[i];
+            let largest = self.holds(stream.frame.source.max(stream.frame.side));
+            let unlinked = stream.slo.saturating_sub(outlook.rest);
             let obstacle = view::obstacle(&variants, &demands[i], &choice, largest, unlinked);
-            let camera = &mut self.cameras[i];
-            camera.choice = choice;
-            camera.seat = seat;
-            camera.obstacle = obstacle;
+            let stream = &mut self.streams[i];
+            stream.choice = choice;
+            stream.binding = binding;
+            stream.obstacle = obstacle;
         }
     }
 
@@ -416,11 +418,12 @@ impl Cameras {
         variants: &[PooledVariant],
         demands: &[Demand],
         capacity: f64,
-    ) -> Vec<(Choice, Option<Seat>)> {
+    ) -> Vec<(Choice, Option<StreamBinding>)> {
         if let Some(bound) = &mut self.bound {
-            let seats: Vec<Option<Seat>> = self.cameras.values().map(|c| c.seat).collect();
+            let bindings: Vec<Option<StreamBinding>> =
+                self.streams.values().map(|c| c.binding).collect();
             let accuracies = self.variants.iter().map(|(accuracy, _)| *accuracy);
-            return bound.solve(accuracies, outlook, demands, &seats);
+            return bound.solve(accuracies, outlook, demands, &bindings);
         }
         let choices = if self.name == AdaptName::Greedy {
             pooled::each_alone(variants, demands)
@@ -432,7 +435,7 @@ impl Cameras {
                 devices: outlook.devices,
                 pulls: outlook.pulls,
             };
-            let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
+            let present: Vec<Choice> = self.streams.values().map(|c| c.choice).collect();
             let present = pool.kept(demands, present);
             self.better(present, pool.solve(demands)).choices
         };
@@ -442,8 +445,8 @@ impl Cameras {
     /// The demands as they are in bursts. What is missing to the highest rate of all goes to streams as far as they sent more themselves.
     fn in_bursts(&self, demands: &[Demand]) -> Vec<Demand> {
         let usual: f64 = demands.iter().map(|demand| demand.rate).sum();
-        let cameras = self.cameras.values().zip(demands);
-        let more: Vec<f64> = cameras.map(|(c, d)| (c.peak - d.rate).max(0.0)).collect();
+        let streams = self.streams.values().zip(demands);
+        let more: Vec<f64> = streams.map(|(c, d)| (c.peak - d.rate).max(0.0)).collect();
         let all: f64 = more.iter().sum();
         let missing = (self.bursts.peak() - usual).clamp(0.0, all);
         let part = missing / all.max(f64::MIN_POSITIVE);
@@ -473,11 +476,11 @@ impl Cameras {
         let span = passed.min(PERIOD.as_secs_f64()).max(1e-3);
         self.decided_at = now;
         self.bursts.push(self.came(span), span);
-        for camera in self.cameras.values_mut() {
-            let newest = f64::from(std::mem::take(&mut camera.n)) / span;
+        for stream in self.streams.values_mut() {
+            let newest = f64::from(std::mem::take(&mut stream.n)) / span;
             let kept = PEAK_KEPT.powf(span / PERIOD.as_secs_f64());
-            camera.peak = newest.max(camera.peak * kept);
-            camera.rate = Some(match camera.rate {
+            stream.peak = newest.max(stream.peak * kept);
+            stream.rate = Some(match stream.rate {
                 // A part of a period counts as such.
                 Some(rate) => {
                     let weight = RATE_WEIGHT * (span / PERIOD.as_secs_f64());
@@ -486,12 +489,12 @@ impl Cameras {
                 None => newest,
             });
         }
-        self.cameras
-            .retain(|_, camera| now.since(camera.seen_at) < FORGOTTEN_AFTER);
-        self.decides_at = (!self.cameras.is_empty()).then(|| now + PERIOD);
+        self.streams
+            .retain(|_, stream| now.since(stream.seen_at) < FORGOTTEN_AFTER);
+        self.decides_at = (!self.streams.is_empty()).then(|| now + PERIOD);
         let lost = f64::from(self.lost) / f64::from(self.offered.max(1));
-        let is_least = |c: &Camera| c.choice.variant == VariantId(0) && c.choice.better.is_none();
-        let may_fall = !self.cameras.values().all(is_least);
+        let is_least = |c: &Stream| c.choice.variant == VariantId(0) && c.choice.better.is_none();
+        let may_fall = !self.streams.values().all(is_least);
         self.planned.period_ended(lost, may_fall);
         (self.lost, self.offered) = (0, 0);
     }
@@ -499,8 +502,8 @@ impl Cameras {
     /// Requests since the last decision, so many seconds ago; of a client no more than it has a claim to.
     fn came(&self, span: f64) -> f64 {
         let mut clients: IndexMap<ClientKey, f64, FxBuildHasher> = IndexMap::default();
-        for camera in self.cameras.values() {
-            *clients.entry(camera.client).or_default() += f64::from(camera.n);
+        for stream in self.streams.values() {
+            *clients.entry(stream.client).or_default() += f64::from(stream.n);
         }
         clients.values().map(|n| n.min(self.each * span)).sum()
     }
@@ -519,7 +522,7 @@ impl Cameras {
             .map(PooledVariant::each)
             .fold(f64::INFINITY, f64::min);
         let mut clients: IndexMap<ClientKey, (Claim, f64), FxBuildHasher> = IndexMap::default();
-        for (camera, demand) in self.cameras.values().zip(&*demands) {
+        for (stream, demand) in self.streams.values().zip(&*demands) {
             let mut usable = (0..variants.len()).rev();
             let best = usable.find(|v| !demand.budgets[*v].is_zero());
             let best = best.map_or(least, |v| variants[v].each());
@@ -527,19 +530,19 @@ impl Cameras {
                 weight: 1.0,
                 rate: 0.0,
             };
-            let (claim, small) = clients.entry(camera.client).or_insert((none, 0.0));
+            let (claim, small) = clients.entry(stream.client).or_insert((none, 0.0));
             claim.rate += demand.rate * best;
             *small += demand.rate * least;
         }
         self.each = capacity / (least * clients.len().max(1) as f64);
         let claims: Vec<Claim> = clients.values().map(|(claim, _)| *claim).collect();
         let shares = water::fill(capacity, &claims);
-        for (camera, demand) in self.cameras.values_mut().zip(demands) {
-            let Some((client, _, (_, small))) = clients.get_full(&camera.client) else {
+        for (stream, demand) in self.streams.values_mut().zip(demands) {
+            let Some((client, _, (_, small))) = clients.get_full(&stream.client) else {
                 continue;
             };
-            camera.is_over = *small > shares[client] * (1.0 + 1e-9);
-            if camera.is_over {
+            stream.is_over = *small > shares[client] * (1.0 + 1e-9);
+            if stream.is_over {
                 demand.rate *= shares[client] / small;
                 demand
                     .budgets
@@ -550,21 +553,21 @@ impl Cameras {
         }
     }
 
-    fn demand(&self, camera: &Camera, outlook: &Outlook) -> Demand {
-        let rate = camera.rate.unwrap_or_default();
-        let left = camera.slo.saturating_sub(outlook.rest);
+    fn demand(&self, stream: &Stream, outlook: &Outlook) -> Demand {
+        let rate = stream.rate.unwrap_or_default();
+        let left = stream.slo.saturating_sub(outlook.rest);
         // A larger variant would see nothing more.
-        let source = camera.frame.source.max(camera.frame.side);
+        let source = stream.frame.source.max(stream.frame.side);
         let largest = self.holds(source);
         let budget = |variant: usize| {
-            let Some(link) = camera.link else {
+            let Some(link) = stream.uplink else {
                 return left;
             };
             let (_, input) = self.variants[variant];
             let side = input.map_or(source, |input| input.max(self.least_side).min(source));
-            let bits = camera.density.bits(f64::from(side) * f64::from(side));
+            let bits = stream.density.bits(f64::from(side) * f64::from(side));
             match link.bears(bits, rate) {
-                true => left.saturating_sub(link.carries_in(LINK_SLOWS * bits)),
+                true => left.saturating_sub(link.carries_in(UPLINK_SLOWS * bits)),
                 false => Duration::ZERO,
             }
         };
@@ -575,7 +578,7 @@ impl Cameras {
         Demand {
             rate,
             budgets: budgets.collect(),
-            divides: camera.link.is_none(),
+            divides: stream.uplink.is_none(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use spillgate_pipeline::id::{VariantId, WorkerId};
 
 use super::pooled::{Choice, Demand};
-use super::{Outlook, Seat};
+use super::{Outlook, StreamBinding};
 use crate::adaptation::{
     Assignment, ClientDemand, Instance, Method, RATE_BOUNDS, STEPS_DEFAULT, Search, Setting,
     Variant, rate_unit,
@@ -36,23 +36,23 @@ impl Bound {
         }
     }
 
-    /// What each stream gets, and its place. `seats`: the present ones.
+    /// What each stream gets, and its place. `bindings`: the present ones.
     pub(super) fn solve(
         &mut self,
         accuracies: impl Iterator<Item = f64>,
         outlook: &Outlook,
         demands: &[Demand],
-        seats: &[Option<Seat>],
-    ) -> Vec<(Choice, Option<Seat>)> {
+        bindings: &[Option<StreamBinding>],
+    ) -> Vec<(Choice, Option<StreamBinding>)> {
         self.seed = self.seed.wrapping_add(1);
         let held = |worker: &WorkerId| self.settings.get(worker).copied();
-        let place = |seat: &Option<Seat>| {
-            let seat = seat.as_ref()?;
-            outlook.workers.iter().position(|w| *w == seat.worker)
+        let place = |binding: &Option<StreamBinding>| {
+            let binding = binding.as_ref()?;
+            outlook.workers.iter().position(|w| *w == binding.worker)
         };
         let present = Assignment {
             workers: outlook.workers.iter().map(held).collect(),
-            clients: seats.iter().map(place).collect(),
+            clients: bindings.iter().map(place).collect(),
         };
         let answer = instance(accuracies, outlook, demands).map(|instance| {
             let mut search = Search::new(Method::Jellyfish, instance, Some(&present), self.seed);
@@ -75,7 +75,7 @@ impl Bound {
                 better: None,
                 fits: true,
             };
-            Some((choice, Some(Seat { worker, batch })))
+            Some((choice, Some(StreamBinding { worker, batch })))
         });
         served
             .map(|served| served.unwrap_or((nothing(), None)))
@@ -153,7 +153,7 @@ mod tests {
         bound: &mut Bound,
         outlook: &Outlook,
         demands: &[Demand],
-    ) -> Vec<(Choice, Option<Seat>)> {
+    ) -> Vec<(Choice, Option<StreamBinding>)> {
         let accuracies = [0.5, 0.7, 0.8].into_iter();
         bound.solve(accuracies, outlook, demands, &vec![None; demands.len()])
     }
@@ -164,12 +164,12 @@ mod tests {
         let served = solve(&mut Bound::new(1), &outlook(), &demands);
         let variants: Vec<u16> = served.iter().map(|(choice, _)| choice.variant.0).collect();
         assert_eq!(variants, [0, 2]);
-        let seats: Vec<WorkerId> = served
+        let workers: Vec<WorkerId> = served
             .iter()
             .filter_map(|(_, s)| Some(s.as_ref()?.worker))
             .collect();
-        assert_eq!(seats.len(), 2);
-        assert_ne!(seats[0], seats[1]);
+        assert_eq!(workers.len(), 2);
+        assert_ne!(workers[0], workers[1]);
     }
 
     #[test]
@@ -180,8 +180,8 @@ mod tests {
         };
         let demands = [demand(10.0, [100, 0, 0]), demand(10.0, [100; 3])];
         let served = solve(&mut Bound::new(1), &one, &demands);
-        assert!(served.iter().all(|(choice, seat)| {
-            choice.variant == VariantId(0) && seat.is_some_and(|s| s.worker == WorkerId(3))
+        assert!(served.iter().all(|(choice, binding)| {
+            choice.variant == VariantId(0) && binding.is_some_and(|s| s.worker == WorkerId(3))
         }));
     }
 
@@ -237,8 +237,11 @@ mod tests {
         assert_eq!(served, vec![(nothing(), None); 2]);
         let demands = vec![demand(200.0, [100; 3]); 3];
         let served = solve(&mut Bound::new(1), &outlook(), &demands);
-        let seated = served.iter().filter(|(_, seat)| seat.is_some()).count();
-        assert_eq!(seated, 2, "{served:?}");
+        let bound = served
+            .iter()
+            .filter(|(_, binding)| binding.is_some())
+            .count();
+        assert_eq!(bound, 2, "{served:?}");
         assert!(served.iter().any(|s| *s == (nothing(), None)));
     }
 }

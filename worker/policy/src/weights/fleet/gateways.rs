@@ -9,18 +9,18 @@ use super::{Fleet, FleetCommand, Worker};
 use crate::weights::placement::Placement;
 
 #[derive(Debug)]
-pub(super) struct Homes {
+pub(super) struct Gateways {
     there: Vec<GatewayId>,
     is_leaving: bool,
     /// The workers and members that run with weights.
     serves: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
     /// Weights that gateways take to be in memory.
-    held: IndexSet<WeightsId, FxBuildHasher>,
+    announced: IndexSet<WeightsId, FxBuildHasher>,
     /// Weights that were loaded or unloaded in the event under way.
     moved: Vec<WeightsId>,
 }
 
-impl Homes {
+impl Gateways {
     pub(super) fn new(
         workers: &IndexMap<WorkerId, Worker, FxBuildHasher>,
         placement: &Placement,
@@ -33,19 +33,21 @@ impl Homes {
                 serves.entry(weights).or_default().push((*id, member));
             }
         }
-        let held = serves.keys().copied();
-        let held = held.filter(|weights| placement.is_held(*weights)).collect();
-        Homes {
+        let announced = serves.keys().copied();
+        let announced = announced
+            .filter(|weights| placement.is_held(*weights))
+            .collect();
+        Gateways {
             there: Vec::new(),
             is_leaving: false,
             serves,
-            held,
+            announced,
             moved: Vec::new(),
         }
     }
 
-    pub(super) fn lose(&mut self, home: GatewayId) {
-        self.there.retain(|h| *h != home);
+    pub(super) fn lose(&mut self, gateway: GatewayId) {
+        self.there.retain(|h| *h != gateway);
     }
 
     /// Weights are loaded or unloaded, or their load failed.
@@ -56,47 +58,48 @@ impl Homes {
 
 impl<T: Clone> Fleet<T> {
     /// A gateway greets. It hears which models are here, and if nothing more is to come here.
-    pub(super) fn greeted(&mut self, home: GatewayId, out: &mut Vec<FleetCommand<T>>) {
-        if self.homes.there.contains(&home) {
+    pub(super) fn greeted(&mut self, gateway: GatewayId, out: &mut Vec<FleetCommand<T>>) {
+        if self.gateways.there.contains(&gateway) {
             return;
         }
-        self.homes.there.push(home);
-        let held: Vec<(WeightsId, bool)> = self.homes.held.iter().map(|w| (*w, true)).collect();
-        self.say_holds(&[home], &held, out);
-        if self.homes.is_leaving {
-            self.say_leave(home, out);
+        self.gateways.there.push(gateway);
+        let announced: Vec<(WeightsId, bool)> =
+            self.gateways.announced.iter().map(|w| (*w, true)).collect();
+        self.say_holds(&[gateway], &announced, out);
+        if self.gateways.is_leaving {
+            self.say_leave(gateway, out);
         }
     }
 
     /// Tells the gateways which models came and went in this event.
     pub(super) fn tell_moved(&mut self, out: &mut Vec<FleetCommand<T>>) {
-        if self.homes.moved.is_empty() {
+        if self.gateways.moved.is_empty() {
             return;
         }
         let mut changed = Vec::new();
-        for weights in std::mem::take(&mut self.homes.moved) {
+        for weights in std::mem::take(&mut self.gateways.moved) {
             let is_held = self.placement.is_held(weights);
             let is_new = match is_held {
-                true => self.homes.held.insert(weights),
-                false => self.homes.held.swap_remove(&weights),
+                true => self.gateways.announced.insert(weights),
+                false => self.gateways.announced.swap_remove(&weights),
             };
             if is_new {
                 changed.push((weights, is_held));
             }
         }
-        self.say_holds(&self.homes.there, &changed, out);
+        self.say_holds(&self.gateways.there, &changed, out);
     }
 
     fn say_holds(
         &self,
-        homes: &[GatewayId],
+        gateways: &[GatewayId],
         moved: &[(WeightsId, bool)],
         out: &mut Vec<FleetCommand<T>>,
     ) {
         let mut by_worker: IndexMap<WorkerId, Vec<(MemberId, bool)>, FxBuildHasher> =
             IndexMap::default();
         for (weights, is_held) in moved {
-            for (worker, member) in self.homes.serves.get(weights).into_iter().flatten() {
+            for (worker, member) in self.gateways.serves.get(weights).into_iter().flatten() {
                 by_worker
                     .entry(*worker)
                     .or_default()
@@ -104,9 +107,9 @@ impl<T: Clone> Fleet<T> {
             }
         }
         for (worker, models) in by_worker {
-            out.extend(homes.iter().map(|&home| FleetCommand::Tell {
+            out.extend(gateways.iter().map(|&gateway| FleetCommand::Tell {
                 worker,
-                home,
+                gateway,
                 message: ToGateway::Holds(worker, models.clone()),
             }));
         }
@@ -114,18 +117,18 @@ impl<T: Clone> Fleet<T> {
 
     /// The process is about to end: gateways send nothing more, and what is here is served.
     pub(super) fn leave(&mut self, out: &mut Vec<FleetCommand<T>>) {
-        if std::mem::replace(&mut self.homes.is_leaving, true) {
+        if std::mem::replace(&mut self.gateways.is_leaving, true) {
             return;
         }
-        for &home in &self.homes.there {
-            self.say_leave(home, out);
+        for &gateway in &self.gateways.there {
+            self.say_leave(gateway, out);
         }
     }
 
-    fn say_leave(&self, home: GatewayId, out: &mut Vec<FleetCommand<T>>) {
+    fn say_leave(&self, gateway: GatewayId, out: &mut Vec<FleetCommand<T>>) {
         let leaves = |&worker: &_| FleetCommand::Tell {
             worker,
-            home,
+            gateway,
             message: ToGateway::Leaves(worker),
         };
         out.extend(self.workers.keys().map(leaves));
