@@ -143,6 +143,8 @@ pub struct Gateway<P, L> {
     ledger: Ledger<Content<P, L>>,
     /// By module.
     stages: Vec<Stage>,
+    /// The modules with a pool.
+    pulled: Vec<ModuleId>,
     demands: Demands,
     exchange: Exchange,
     applications: Applications,
@@ -202,7 +204,8 @@ impl<P, L: Clone> Gateway<P, L> {
             places: Places::new(places),
             sessions: Sessions::default(),
             ledger: Ledger::new(pipeline, planned, &on_devices),
-            stages: ids.map(stage).collect(),
+            stages: ids.clone().map(stage).collect(),
+            pulled: ids.filter(|m| pipeline.is_pulled(*m)).collect(),
             demands: Demands::new(pipeline, born),
             exchange: Exchange::new(born),
             applications: Applications::default(),
@@ -321,11 +324,12 @@ impl<P, L: Clone> Gateway<P, L> {
     /// request has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let reports_at = [self.demands.reports_at(), self.exchange.reports_at()];
-        let all = reports_at
-            .into_iter()
-            .chain([self.checks_at, self.adapts_at()]);
-        let stages = self.stages.iter().map(Stage::next_wakeup);
-        all.chain(stages).flatten().min()
+        let all = reports_at.into_iter().chain([
+            self.checks_at,
+            self.pool_expires_at(),
+            self.adapts_at(),
+        ]);
+        all.flatten().min()
     }
 
     /// What the driver keeps for a request; `None` once it has ended.

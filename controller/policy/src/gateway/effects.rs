@@ -53,13 +53,27 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Serves the asks that stand with what has come, after an event.
     pub(super) fn serve_asks(&mut self, now: Timestamp, out: &mut Vec<Command<P, L>>) {
         // What has just come may be over its deadline.
-        for serve in [Stage::expire, Stage::serve] {
-            for module in (0..self.stages.len()).map(|module| ModuleId(module as u16)) {
+        for i in 0..self.pulled.len() {
+            let module = self.pulled[i];
+            let expires_at = self.stages[module.idx()].next_wakeup();
+            if expires_at.is_some_and(|at| at <= now) {
                 self.at_stage(now, module, out, |stage, effects| {
-                    serve(stage, now, effects);
+                    stage.expire(now, effects);
                 });
             }
         }
+        for i in 0..self.pulled.len() {
+            let module = self.pulled[i];
+            if self.stages[module.idx()].can_serve() {
+                self.at_stage(now, module, out, |stage, effects| stage.serve(now, effects));
+            }
+        }
+    }
+
+    /// When the first deadline of a request in a pool passes.
+    pub(super) fn pool_expires_at(&self) -> Option<Timestamp> {
+        let stages = self.pulled.iter().map(|module| &self.stages[module.idx()]);
+        stages.filter_map(Stage::next_wakeup).min()
     }
 
     /// Passes an event on to a module, and carries out what follows.

@@ -5,7 +5,7 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Ask, Returned};
 
-use super::pool::{Given, View};
+use super::pool::{Given, Pool, View};
 use super::{Effect, Stage};
 use crate::dispatcher::Dispatcher;
 
@@ -79,7 +79,12 @@ impl Stage {
         }
     }
 
-    /// Serves the asks that stand with what has come.
+    /// Whether requests wait and asks stand.
+    pub(crate) fn can_serve(&self) -> bool {
+        self.pool.as_ref().is_some_and(Pool::can_serve)
+    }
+
+    /// Serves the asks that stand with what waits.
     pub(crate) fn serve(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
         let Stage {
             dispatcher,
@@ -87,9 +92,7 @@ impl Stage {
             plan,
             ..
         } = self;
-        let Some(pool) = pool.as_mut().filter(|pool| pool.can_serve()) else {
-            return;
-        };
+        let Some(pool) = pool else { return };
         let view = View {
             plan,
             n_workers: dispatcher.n_up(),
