@@ -1,6 +1,6 @@
 //! The gateway of one pipeline: the owner of the requests that it accepted. It admits them, joins their branches, passes what
 //! a module brought to the modules after it, and ends each request exactly once: at the latest by its own timer, a grace after
-//! the deadline, when an answer is lost. Which worker runs a request at a module is for the [`Stage`] of that module.
+//! the deadline, when an answer is lost. Which worker runs a request at a module is for the `Stage` of that module.
 //!
 //! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
 //! workers.
