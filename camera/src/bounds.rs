@@ -8,25 +8,25 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         ClientProgram,
         "frames that wait for acknowledgement, of a stream that adapts",
-        count(crate::link::OUT_MAX),
+        count(crate::uplink::OUT_MAX),
         "further ones are not counted"
     ),
     bound!(
         ClientProgram,
         "time for which a frame waits for acknowledgement",
-        time(crate::link::OUT_LONGEST),
+        time(crate::uplink::OUT_LONGEST),
         "it counts no more"
     ),
     bound!(
         ClientProgram,
         "reports of a link whose answers may still come",
-        count(crate::link::REPORTS_OUT_MAX),
+        count(crate::uplink::REPORTS_OUT_MAX),
         "the oldest is forgotten"
     ),
     bound!(
         ClientProgram,
         "exchanges of clocks that count",
-        count(crate::link::EXCHANGES),
+        count(crate::uplink::EXCHANGES),
         "the oldest is forgotten"
     ),
 ];

@@ -9,16 +9,16 @@
 pub mod bandwidth;
 pub mod bounds;
 mod density;
-mod link;
 mod size;
 #[cfg(test)]
 mod tests;
+mod uplink;
 
 use std::time::Duration;
 
 pub use density::BitDensity;
-use link::LinkEstimate;
-use size::{LinkNow, SizeChooser};
+use size::{SizeChooser, UplinkNow};
+use uplink::UplinkEstimate;
 
 use spillgate_pipeline::time::Timestamp;
 
@@ -63,7 +63,7 @@ pub struct CameraFrame {
 /// Decides for one open stream. Times are the camera's clock, which counts from when the stream was opened.
 #[derive(Clone, Debug)]
 pub struct CameraPolicy {
-    link: LinkEstimate,
+    link: UplinkEstimate,
     sizes: SizeChooser,
     wanted: Option<u32>,
     reports_at: Timestamp,
@@ -74,7 +74,7 @@ impl CameraPolicy {
     /// A stream that was opened at time 0. A frame that waits for the link for longer than `patience` is late.
     pub fn new(frames_per_second: f64, patience: Duration) -> Self {
         CameraPolicy {
-            link: LinkEstimate::default(),
+            link: UplinkEstimate::default(),
             sizes: SizeChooser::new(frames_per_second),
             wanted: None,
             reports_at: Timestamp::ZERO,
@@ -144,7 +144,7 @@ impl CameraPolicy {
     }
 
     fn choose(&mut self, now: Timestamp) {
-        let link = LinkNow {
+        let link = UplinkNow {
             bandwidth: self.link.bandwidth(now),
             bits_waiting: self.link.bits_waiting(now),
         };

@@ -25,7 +25,7 @@ const BITS_WEIGHT: f64 = 0.2;
 
 /// The link at a moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LinkNow {
+pub(super) struct UplinkNow {
     /// Bits a second, where they are known.
     pub(super) bandwidth: Option<f64>,
     /// Bits that it has yet to carry.
@@ -78,7 +78,7 @@ impl SizeChooser {
     }
 
     /// The longer side that frames should have from now on; `None`: as they are.
-    pub(super) fn choose(&mut self, now: Timestamp, link: LinkNow) -> Option<u32> {
+    pub(super) fn choose(&mut self, now: Timestamp, link: UplinkNow) -> Option<u32> {
         let longer = self.source.0.max(self.source.1);
         if longer == 0 {
             return self.told;
@@ -115,7 +115,7 @@ impl SizeChooser {
     }
 
     /// Whether the link keeps up with frames of this longer side.
-    fn is_borne(&self, side: u32, link: LinkNow) -> bool {
+    fn is_borne(&self, side: u32, link: UplinkNow) -> bool {
         let (Some(bandwidth), Some(density)) = (link.bandwidth, self.density) else {
             return true;
         };

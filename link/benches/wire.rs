@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use spillgate_link::wire::{self, Brought, Carried, Packet, Parcel};
+use spillgate_link::wire::{self, Carried, ItemOutputs, Packet, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{
     BatchId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
@@ -62,7 +62,7 @@ fn finished(bytes: usize) -> Packet {
     });
     let mut packet = packet(GATEWAY, message);
     if let Packet::Message { brought, .. } = &mut packet {
-        brought.push(Brought {
+        brought.push(ItemOutputs {
             times: ModuleTimes {
                 module: ModuleId(1),
                 worker: WorkerId(1),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use spillgate_pipeline::time::format_duration;
 use spillgate_proto::link::link_client::LinkClient;
-use spillgate_protocol::session::rights::{Member, Rights};
+use spillgate_protocol::session::rights::{LinkProcess, Rights};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 use tonic::codegen::Service;
@@ -25,7 +25,7 @@ type Why = Arc<OnceLock<String>>;
 /// Dials the process that is this member of the topology, which may take so long.
 pub(crate) async fn dial(
     address: String,
-    peer: Member,
+    peer: LinkProcess,
     tls: Option<Arc<LinkTls>>,
     limit: Duration,
 ) -> Result<Wire, String> {
@@ -42,7 +42,7 @@ pub(crate) async fn dial(
 
 async fn make(
     address: &str,
-    peer: Member,
+    peer: LinkProcess,
     tls: Option<Arc<LinkTls>>,
     limit: Duration,
     why: &Why,

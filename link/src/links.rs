@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{Incarnation, RequestId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Envelope};
-use spillgate_protocol::session::rights::{Member, Rights, Roster};
+use spillgate_protocol::session::rights::{LinkProcess, Rights, Roster};
 use spillgate_protocol::session::{Greeting, Offset, Session, Side, Timing};
 use spillgate_protocol::values::Peer;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::outlet::Outlet;
 use crate::session::{End, How, Wire};
 use crate::tls::LinkTls;
-use crate::wire::{Brought, Packet, Parcel};
+use crate::wire::{ItemOutputs, Packet, Parcel};
 
 /// Complaints that are remembered, so that each is made once.
 pub(crate) const COMPLAINTS_MAX: usize = 64;
@@ -48,7 +48,7 @@ pub trait Roles: Send + Sync {
     fn doubted(&self, peer: &Greeting, is_suspected: bool);
 
     /// A role of it says something to a role of this process. Times are by this process's clock.
-    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<Brought>);
+    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<ItemOutputs>);
 
     /// Requests of its gateway have ended: what is kept for them is not needed any more.
     fn ended(&self, peer: &Greeting, requests: Vec<RequestId>);
@@ -58,7 +58,7 @@ pub trait Roles: Send + Sync {
 }
 
 /// What links are built from.
-pub struct LinksConfig {
+pub struct PeerLinksConfig {
     /// What this process says about itself.
     pub me: Arc<Greeting>,
     /// When peers are suspected and lost.
@@ -85,7 +85,7 @@ pub struct Security {
 struct Known {
     /// The number of its session.
     session: u64,
-    way: Way,
+    way: PeerSender,
     greeting: Arc<Greeting>,
     /// Ends its session.
     replaced: CancellationToken,
@@ -116,12 +116,12 @@ pub struct PeerView {
 
 /// The way to a process, for as long as it is met.
 #[derive(Clone)]
-pub struct Way {
+pub struct PeerSender {
     peer: Peer,
     outlet: Arc<Outlet>,
 }
 
-impl Way {
+impl PeerSender {
     /// Which meeting it is.
     pub fn peer(&self) -> Peer {
         self.peer
@@ -139,7 +139,7 @@ impl Way {
     pub fn send(
         &self,
         envelope: Envelope<Parcel>,
-        brought: Vec<Brought>,
+        brought: Vec<ItemOutputs>,
     ) -> Result<(), Envelope<Parcel>> {
         let packet = Packet::Message { envelope, brought };
         match packet {
@@ -154,7 +154,7 @@ impl Way {
 struct Peers {
     known: Vec<Known>,
     /// The way to each of their roles.
-    ways: IndexMap<Address, Way, FxBuildHasher>,
+    ways: IndexMap<Address, PeerSender, FxBuildHasher>,
 }
 
 impl Peers {
@@ -174,8 +174,8 @@ impl Peers {
 }
 
 /// The connections of a process.
-pub struct Links {
-    pub(crate) config: LinksConfig,
+pub struct PeerLinks {
+    pub(crate) config: PeerLinksConfig,
     n_sessions: AtomicU64,
     n_met: AtomicU64,
     peers: RwLock<Peers>,
@@ -187,10 +187,10 @@ pub struct Links {
     pub(crate) stop: CancellationToken,
 }
 
-impl Links {
-    /// Links without connections.
-    pub fn new(config: LinksConfig) -> Arc<Self> {
-        Arc::new(Links {
+impl PeerLinks {
+    /// PeerLinks without connections.
+    pub fn new(config: PeerLinksConfig) -> Arc<Self> {
+        Arc::new(PeerLinks {
             config,
             n_sessions: AtomicU64::new(0),
             n_met: AtomicU64::new(0),
@@ -204,7 +204,7 @@ impl Links {
 
     /// Keeps a session with the process that is this member of the topology, at this address (host and port), which is looked up
     /// anew for each dial.
-    pub fn dial(self: &Arc<Self>, address: String, peer: Member) {
+    pub fn dial(self: &Arc<Self>, address: String, peer: LinkProcess) {
         self.begin(Side::Dials, How::Dials(address, peer));
     }
 
@@ -222,7 +222,7 @@ impl Links {
     /// A new session with its number.
     pub(crate) fn session(&self, side: Side) -> (u64, Session) {
         let number = self.n_sessions.fetch_add(1, Ordering::Relaxed);
-        let LinksConfig {
+        let PeerLinksConfig {
             me, timing, seed, ..
         } = &self.config;
         let now = (self.config.now)();
@@ -237,7 +237,7 @@ impl Links {
     pub fn send(
         &self,
         envelope: Envelope<Parcel>,
-        brought: Vec<Brought>,
+        brought: Vec<ItemOutputs>,
     ) -> Result<(), Envelope<Parcel>> {
         match self.way(envelope.to) {
             Some(way) => way.send(envelope, brought),
@@ -246,7 +246,7 @@ impl Links {
     }
 
     /// The way to the process that has a role; `None` where there is no session with one.
-    pub fn way(&self, to: Address) -> Option<Way> {
+    pub fn way(&self, to: Address) -> Option<PeerSender> {
         let way = self.peers.read().ways.get(&to).cloned();
         if way.is_none() {
             tracing::debug!(?to, "there is no session with the receiver");
@@ -318,7 +318,7 @@ impl Links {
             roles.parted(&other.greeting, "another process has its roles now");
         }
         let peer = Peer(self.n_met.fetch_add(1, Ordering::Relaxed));
-        let way = Way {
+        let way = PeerSender {
             peer,
             outlet: outlet.clone(),
         };
@@ -392,7 +392,7 @@ impl Links {
 
     /// Why a peer may not be what it says it is.
     pub(crate) fn forbids(&self, peer: &Greeting, rights: Option<&Rights>) -> Option<String> {
-        let LinksConfig { me, security, .. } = &self.config;
+        let PeerLinksConfig { me, security, .. } = &self.config;
         let Security { roster, .. } = security.as_ref()?;
         // Roles mean nothing where the topologies differ, and the session says that they do.
         if me.refuses(peer).is_some() {

@@ -275,7 +275,7 @@ mod tests {
     use tokio_stream::StreamExt;
 
     use super::*;
-    use crate::wire::{Brought, Carried, Parcel};
+    use crate::wire::{Carried, ItemOutputs, Parcel};
 
     fn value(bytes: usize) -> Carried {
         Carried::Value(Value::Bytes(vec![7; bytes].into()))
@@ -334,7 +334,7 @@ mod tests {
                 to: Address::Gateway(GatewayId(0)),
                 message,
             },
-            brought: vec![Brought {
+            brought: vec![ItemOutputs {
                 times,
                 outputs: Some(vec![value(bytes)]),
                 kept: Ports::default(),

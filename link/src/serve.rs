@@ -19,11 +19,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::Service;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::links::{Links, Security};
+use crate::links::{PeerLinks, Security};
 use crate::outlet::{Writes, outlet};
 use crate::session::{LINGER, MESSAGE_MAX, WINDOW, Wire};
 use crate::tls::{SPEAKS_PLAIN, SPEAKS_TLS, TLS_ALERT};
-use crate::visit::{Leaves, Measured, Seat, Visit, Visits};
+use crate::visit::{ConnectionGuard, Leaves, Measured, Visit, Visits};
 
 /// Most bytes of a call's headers, as HTTP/2 counts them. A peer sends a few hundred.
 const HEADERS_MAX: u32 = 8 << 10;
@@ -43,7 +43,7 @@ const REFUSED: &str = "a connection of another process was refused";
 /// The service on one connection.
 #[derive(Clone)]
 struct Port {
-    links: Arc<Links>,
+    links: Arc<PeerLinks>,
     visit: Arc<Visit>,
     /// The host of the peer. Its port says nothing.
     peer: IpAddr,
@@ -69,7 +69,7 @@ impl Link for Port {
             outlet,
             inbound: request.into_inner(),
             rights: self.rights.clone(),
-            seat: Some(Seat(self.visit.clone())),
+            seat: Some(ConnectionGuard(self.visit.clone())),
         });
         Ok(Response::new(Results(writes)))
     }
@@ -91,7 +91,7 @@ impl tokio_stream::Stream for Results {
 }
 
 /// Accepts the connections of other processes until `stop` is done. Those that stand end with their sessions, or with the links.
-pub async fn serve(links: Arc<Links>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub async fn serve(links: Arc<PeerLinks>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let visits = Visits::new(links.config.seed);
     tokio::pin!(stop);
     loop {

@@ -9,7 +9,7 @@ use prost::Message as _;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
 use spillgate_protocol::message::Envelope;
-use spillgate_protocol::session::rights::{Member, Rights};
+use spillgate_protocol::session::rights::{LinkProcess, Rights};
 use spillgate_protocol::session::{
     Command, Connection, Event, Frame, Greeting, News, Session, Side,
 };
@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::dial::dial;
-use crate::links::{Links, LinksConfig};
+use crate::links::{PeerLinks, PeerLinksConfig};
 use crate::outlet::Outlet;
-use crate::visit::Seat;
+use crate::visit::ConnectionGuard;
 use crate::wire::{self, Packet};
 
 /// The largest write of a peer: a batch of results with large values.
@@ -31,7 +31,7 @@ pub(crate) const WINDOW: u32 = 4 << 20;
 /// How a session has its connections.
 pub(crate) enum How {
     /// It dials this process at this address.
-    Dials(String, Member),
+    Dials(String, LinkProcess),
     /// It has this one.
     Accepted(Box<Wire>),
 }
@@ -45,14 +45,14 @@ pub(crate) struct Wire {
     /// What the peer's certificate lets it be.
     pub(crate) rights: Option<Rights>,
     /// Of a connection that was accepted.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<ConnectionGuard>,
 }
 
 type Dialling = Pin<Box<dyn Future<Output = Result<Wire, String>> + Send>>;
 
 /// One side of a session.
 pub(crate) struct End {
-    links: Arc<Links>,
+    links: Arc<PeerLinks>,
     number: u64,
     session: Session,
     /// The process ends.
@@ -62,7 +62,7 @@ pub(crate) struct End {
     /// The address that is dialled, or the host from which the connection came.
     address: String,
     /// The process that is dialled.
-    dials: Option<Member>,
+    dials: Option<LinkProcess>,
     wire: Option<(Connection, Wire)>,
     dialling: Option<(Connection, Dialling)>,
     /// The roles know the peer.
@@ -81,7 +81,7 @@ enum Brings {
 
 impl End {
     pub(crate) fn new(
-        links: Arc<Links>,
+        links: Arc<PeerLinks>,
         number: u64,
         session: Session,
         stop: CancellationToken,
@@ -270,7 +270,7 @@ impl End {
             // Roles hear of a peer when its clock is known.
             News::Greeted(_) => {
                 let wire = self.wire.as_ref().map(|(_, wire)| wire);
-                if let Some(Seat(visit)) = wire.and_then(|wire| wire.seat.as_ref()) {
+                if let Some(ConnectionGuard(visit)) = wire.and_then(|wire| wire.seat.as_ref()) {
                     visit.greets();
                 }
             }
@@ -353,7 +353,7 @@ impl End {
 
     /// Tells the roles what the peer says, as far as it may say so.
     fn hear(&self, connection: Connection, peer: Peer, packet: Packet) {
-        let LinksConfig { me, roles, .. } = &self.links.config;
+        let PeerLinksConfig { me, roles, .. } = &self.links.config;
         let Some(greeting) = self.session.peer() else {
             return;
         };

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use parking_lot::RwLock;
-use spillgate_protocol::session::rights::{Member, Rights};
+use spillgate_protocol::session::rights::{LinkProcess, Rights};
 use spillgate_tls::{Dated, PemFile, TlsError, TlsProblem, dns_names};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -99,7 +99,7 @@ impl LinkTls {
     }
 
     /// Why peers will refuse this process as what it is in the topology, as far as that is known here; a line each.
-    pub fn warnings(&self, me: &Member) -> Vec<String> {
+    pub fn warnings(&self, me: &LinkProcess) -> Vec<String> {
         let read = self.read.read();
         let names = read.rights.refuse_member(me).map(|why| {
             let cert = self.files.cert.display();
@@ -133,7 +133,7 @@ impl LinkTls {
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
-        peer: &Member,
+        peer: &LinkProcess,
     ) -> Result<(tokio_rustls::client::TlsStream<TcpStream>, Rights), String> {
         let refused = Arc::new(OnceLock::new());
         let config = {

@@ -101,9 +101,9 @@ impl Drop for Leaves {
 }
 
 /// Held by a session. Its connection ends once this is dropped.
-pub(crate) struct Seat(pub(crate) Arc<Visit>);
+pub(crate) struct ConnectionGuard(pub(crate) Arc<Visit>);
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.ends.cancel();
     }

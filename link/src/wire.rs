@@ -60,7 +60,7 @@ pub struct Parcel {
 
 /// What a member of a batch that ended brings, beside what the gateway's policy hears of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Brought {
+pub struct ItemOutputs {
     /// Its way through the module, by the sender's clock.
     pub times: ModuleTimes,
     /// The outputs of the module; there exactly where it succeeded.
@@ -82,7 +82,7 @@ pub enum Packet {
         envelope: Envelope<Parcel>,
         /// One entry a member, in their order, where the message is
         /// [`ToGateway::Finished`](spillgate_protocol::message::ToGateway::Finished). Empty otherwise.
-        brought: Vec<Brought>,
+        brought: Vec<ItemOutputs>,
     },
     /// The peer may not be what it greets as: what is wrong and what would be right. At most [`bounds::REASON_BYTES_MAX`] bytes.
     Refused(String),
@@ -103,7 +103,7 @@ impl Packet {
             Packet::Lacking(envelope) => (envelope, &mut [][..]),
             Packet::Session(_) | Packet::Refused(_) | Packet::Ended(_) => return,
         };
-        for Brought { times, .. } in brought {
+        for ItemOutputs { times, .. } in brought {
             for at in [
                 &mut times.arrived_at,
                 &mut times.batched_at,

@@ -69,12 +69,12 @@ pub enum Value {
     /// The shortest and the longest time.
     Times(Duration, Duration),
     /// A part of a whole.
-    Part(f64),
+    Fraction(f64),
     /// It follows from something else.
     Words(&'static str),
 }
 
-/// `bound!(Subject, "what", kind(crate::module::CONSTANT), "when full", "set by")`. The kind is `count`, `bytes`, `time` or `part`,
+/// `bound!(Subject, "what", kind(crate::module::CONSTANT), "when full", "set by")`. The kind is `count`, `bytes`, `time` or `fraction`,
 /// `range` and `times` of an array of two; or `words("value", crate::module)` for what is computed. Without the last argument nothing
 /// sets it.
 #[macro_export]
@@ -97,7 +97,7 @@ macro_rules! bound {
     (@value bytes $of:expr) => { $crate::bounds::Value::Bytes($of as u64) };
     (@value time $of:expr) => { $crate::bounds::Value::Time($of) };
     (@value times $of:expr) => { $crate::bounds::Value::Times($of[0], $of[1]) };
-    (@value part $of:expr) => { $crate::bounds::Value::Part($of) };
+    (@value fraction $of:expr) => { $crate::bounds::Value::Fraction($of) };
     (@value words $value:literal, $of:path) => { $crate::bounds::Value::Words($value) };
     (@path words $value:literal, $of:path) => { stringify!($of) };
     (@path $kind:ident $of:expr) => { stringify!($of) };
@@ -127,7 +127,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Requests,
         "part of the SLO that batches of requests without an SLO may take from others, over the whole pipeline",
-        part(crate::pipeline::BACKGROUND_PART),
+        fraction(crate::pipeline::BACKGROUND_PART),
         "such batches are smaller, of one request at least"
     ),
     bound!(

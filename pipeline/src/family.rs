@@ -27,12 +27,12 @@ pub struct Family {
     /// The member that serves requests which name none.
     pub default: Option<MemberId>,
     /// By ordinal, which is in order of names. Empty where no files were listed.
-    pub members: Vec<FamilyMember>,
+    pub members: Vec<FamilyModel>,
 }
 
 /// One model of a family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FamilyMember {
+pub struct FamilyModel {
     /// Its name: that of its file, without the last ending.
     pub name: String,
     /// Its file, relative to the pipeline file.

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 use spillgate_pipeline::time::Timestamp;
 
 pub use signal::Signal;
-use test::Held;
 pub use test::TestClock;
+use test::TestHold;
 
 /// What a clock shows when it is made. Other processes send times from before this one began; they are times of its clock, too.
 const SHOWN_FIRST: Duration = Duration::from_secs(3600);
@@ -89,7 +89,7 @@ impl Clock {
 
     /// Keeps a test's clock still until this is dropped: something happens now. The machine's clock cannot be kept.
     pub fn hold(&self) -> Hold {
-        Hold(self.test.clone().map(Held::new))
+        Hold(self.test.clone().map(TestHold::new))
     }
 
     fn instant(&self, at: Timestamp) -> Instant {
@@ -107,7 +107,7 @@ pub fn use_exact_timers() {
 
 /// See [`Clock::hold`].
 #[must_use = "it holds the clock until it is dropped"]
-pub struct Hold(Option<Held>);
+pub struct Hold(Option<TestHold>);
 
 impl Hold {
     /// The thread gives it back while it waits.

@@ -46,7 +46,7 @@ pub struct Job {
     frame: Frame,
     /// The lease of the frame's bytes.
     _lease: Option<Lease>,
-    outputs: Box<[OnceLock<Held>]>,
+    outputs: Box<[OnceLock<HeldOutputs>]>,
     holder: Arc<Holder>,
     ended: AtomicBool,
     is_traced: bool,
@@ -55,7 +55,7 @@ pub struct Job {
 
 /// Outputs and the bytes that they hold.
 #[derive(Debug)]
-struct Held {
+struct HeldOutputs {
     outputs: Outputs,
     _lease: Option<Lease>,
 }
@@ -163,7 +163,7 @@ impl Job {
     }
 
     fn put(&self, module: ModuleId, outputs: Outputs, lease: Option<Lease>) {
-        let _ = self.outputs[module.idx()].set(Held {
+        let _ = self.outputs[module.idx()].set(HeldOutputs {
             outputs,
             _lease: lease,
         });

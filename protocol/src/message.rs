@@ -95,7 +95,7 @@ pub enum Message<L> {
 
 /// A way on which envelopes travel. The envelopes of one sender to one receiver arrive in the order in which they were sent,
 /// or are lost with the connection.
-pub trait Link<L> {
+pub trait EnvelopeSender<L> {
     /// Sends an envelope on its way.
     fn send(&self, envelope: Envelope<L>);
 }

@@ -1,6 +1,6 @@
 //! Values between processes: what is small travels with each message; what is large goes to a process once. A process keeps the
 //! large values of a request that it may need again, until the gateway says that the request has ended. [`Uses`] says which those
-//! are, [`Kept`] is what a process keeps, and [`Known`] what a gateway knows of it.
+//! are, [`KeptValues`] is what a process keeps, and [`KnownValues`] what a gateway knows of it.
 //!
 //! What a gateway knows may be more than what is kept: a process gives values up when it needs the room. It sends the requests
 //! back then, and the gateway sends them again with their values. So a reference is a hint that saves bytes, and no request
@@ -12,8 +12,8 @@ mod known;
 mod tests;
 mod uses;
 
-pub use kept::{Kept, KeptLimits};
-pub use known::{Known, Peer};
+pub use kept::{KeptLimits, KeptValues};
+pub use known::{KnownValues, Peer};
 pub use uses::Uses;
 
 /// A value of fewer bytes travels with each message: it is cheaper to send than to remember.

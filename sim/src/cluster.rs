@@ -12,7 +12,7 @@ pub struct Cluster {
     /// The travel of messages between nodes, unless a link says otherwise.
     pub travel: Travel,
     /// Links of their own travel.
-    pub links: Vec<Link>,
+    pub links: Vec<NodeLink>,
     /// Faults that are scripted.
     pub faults: Vec<Scripted>,
     /// Faults that are drawn from the seed.
@@ -45,7 +45,7 @@ pub struct Travel {
 
 /// The link between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct NodeLink {
     /// The nodes, by position.
     pub between: [usize; 2],
     /// The travel of messages in both directions.

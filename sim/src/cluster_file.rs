@@ -21,7 +21,7 @@ mod faults;
 
 use std::time::Duration;
 
-use crate::cluster::{Cluster, Draws, Link, Node as Process, Travel};
+use crate::cluster::{Cluster, Draws, Node as Process, NodeLink, Travel};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::diagnostic::{Diagnostics, Place, Sink};
 use spillgate_pipeline::document::{Content, Node};
@@ -326,7 +326,7 @@ impl Reading<'_> {
             return sink.error(&between.place, Problem::Repeated { what });
         }
         let between = [a, b];
-        self.cluster.links.push(Link { between, travel });
+        self.cluster.links.push(NodeLink { between, travel });
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Sent {
 
 /// One camera's link. Messages go through it in order, one at a time.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct EmulatedUplink {
     trace: BandwidthTrace,
     /// The place in the trace at time 0.
     offset: Duration,
@@ -43,7 +43,7 @@ pub struct Link {
     is_free_at: Timestamp,
 }
 
-impl Link {
+impl EmulatedUplink {
     /// A link that nothing has been sent over, at this place of its trace.
     pub fn new(
         trace: BandwidthTrace,
@@ -51,7 +51,7 @@ impl Link {
         round_trip: Duration,
         host: Duration,
     ) -> Self {
-        Link {
+        EmulatedUplink {
             trace,
             offset,
             round_trip,
@@ -91,8 +91,8 @@ mod tests {
 
     const TRIP: Duration = Duration::from_millis(4);
 
-    fn link(trace: BandwidthTrace, host_ms: u64) -> Link {
-        Link::new(trace, Duration::ZERO, TRIP, Duration::from_millis(host_ms))
+    fn link(trace: BandwidthTrace, host_ms: u64) -> EmulatedUplink {
+        EmulatedUplink::new(trace, Duration::ZERO, TRIP, Duration::from_millis(host_ms))
     }
 
     fn ms(ms: u64) -> Timestamp {
@@ -124,11 +124,11 @@ mod tests {
         assert_eq!(rates.period(), Duration::from_secs(2));
         // From 0.5 s: half a second at 1 Mbit/s, then a quarter at 2.
         const NONE: Duration = Duration::ZERO;
-        let mut link = Link::new(rates.clone(), NONE, NONE, NONE);
+        let mut link = EmulatedUplink::new(rates.clone(), NONE, NONE, NONE);
         assert_eq!(link.send(ms(500), 1e6).arrives, ms(1_250));
         // Once around: 1.5 Mbit of this second, a second of 1 Mbit/s.
         assert_eq!(link.send(ms(1_250), 2.5e6).arrives, ms(3_000));
-        let mut link = Link::new(rates, Duration::from_secs(1), NONE, NONE);
+        let mut link = EmulatedUplink::new(rates, Duration::from_secs(1), NONE, NONE);
         assert_eq!(link.send(ms(0), 1e6).arrives, ms(500));
     }
 

@@ -7,7 +7,7 @@ mod config;
 mod crashes;
 mod devices;
 mod fleets;
-mod homes;
+mod gateways;
 mod hostile;
 mod memory;
 mod noted;
@@ -48,7 +48,7 @@ use crashes::Life;
 use devices::EmulatedDevice;
 use fleets::Placed;
 pub use fleets::SimFleet;
-use homes::Home;
+use gateways::SimGateway;
 use noted::{Kind, Noted};
 use travel::Travel;
 pub use work::{DynamicModule, DynamicWork};
@@ -64,7 +64,7 @@ struct World {
     now: Timestamp,
     agenda: Agenda,
     noted: Noted,
-    homes: Vec<Home>,
+    homes: Vec<SimGateway>,
     controllers: Vec<ModuleController>,
     controller_lives: Vec<Life>,
     places: Vec<Place>,
@@ -181,12 +181,12 @@ impl World {
         let controllers: Vec<ModuleController> = modules
             .map(|m| crashes::controller(&config, &places, m, FIRST, Timestamp::ZERO))
             .collect();
-        let homes = (0..config.gateways.len() as u16).map(|id| Home {
+        let homes = (0..config.gateways.len() as u16).map(|id| SimGateway {
             policy: crashes::gateway(&config, &places, GatewayId(id), FIRST, Timestamp::ZERO),
             life: Life::default(),
             armed: Timestamp::MAX,
         });
-        let homes: Vec<Home> = homes.collect();
+        let homes: Vec<SimGateway> = homes.collect();
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()

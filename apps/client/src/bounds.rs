@@ -63,7 +63,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         ClientProgram,
         "frames given to a connection of `stream` and not yet written",
-        count(crate::stream::link::OUTGOING_MAX),
+        count(crate::stream::open_stream::OUTGOING_MAX),
         "the frame is refused, `backlog`"
     ),
     bound!(
@@ -81,7 +81,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         ClientProgram,
         "time to find another server once one ended the stream in order",
-        time(crate::stream::link::MOVE_TIME_MAX),
+        time(crate::stream::open_stream::MOVE_TIME_MAX),
         "the server is lost"
     ),
     bound!(

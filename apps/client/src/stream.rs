@@ -8,7 +8,7 @@ pub(crate) mod backoff;
 mod board;
 mod clock;
 mod history;
-pub(crate) mod link;
+pub(crate) mod open_stream;
 mod pace;
 pub(crate) mod plot;
 pub(crate) mod producer;

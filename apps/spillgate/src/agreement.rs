@@ -11,7 +11,7 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::clients::{Clients, Rights};
 use spillgate_pipeline::distribution::Window;
 use spillgate_pipeline::execution::ModuleExecution;
-use spillgate_pipeline::family::{Family, FamilyMember};
+use spillgate_pipeline::family::{Family, FamilyModel};
 use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::pipeline::{
     BatchLimits, Damaged, Limits, Module, OptionValue, Output, Pipeline, PortRef, Source, Variant,
@@ -114,7 +114,7 @@ fn of_module(module: &Module) -> Value {
             default,
             members,
         } = family;
-        let member = |FamilyMember { name, file }: &FamilyMember| json!([name, file]);
+        let member = |FamilyModel { name, file }: &FamilyModel| json!([name, file]);
         let members: Vec<Value> = members.iter().map(member).collect();
         json!([pattern, default.map(|default| default.0), members])
     });

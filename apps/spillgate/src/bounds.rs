@@ -387,7 +387,7 @@ fn value(value: Value) -> String {
         Value::Bytes(n) => bytes(n),
         Value::Time(span) => time(span),
         Value::Times(least, most) => format!("{} to {}", time(least), time(most)),
-        Value::Part(part) => format!("{:.4}%", part * 100.0).replace(".0000", ""),
+        Value::Fraction(part) => format!("{:.4}%", part * 100.0).replace(".0000", ""),
         Value::Words(words) => words.to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller::host::{MemberResult, PipelineHost};
+use spillgate_controller::host::{ItemResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, WorkerId};
@@ -74,7 +74,7 @@ impl Upstreams {
             requests = ?own.iter().map(|(m, _)| m.request.id.0).collect::<Vec<_>>(),
             "ended"
         );
-        let members = own.into_iter().map(|(item, result)| MemberResult {
+        let members = own.into_iter().map(|(item, result)| ItemResult {
             times: ModuleTimes {
                 module: record.module,
                 worker: record.worker,

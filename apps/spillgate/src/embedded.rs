@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller::host::{PipelineHost, RequestIds};
-use spillgate_link::links::Links;
+use spillgate_link::links::PeerLinks;
 use spillgate_link::serve;
 use spillgate_picture::bytes_of_pixels;
 use spillgate_pipeline::catalog::ValueType;
@@ -55,7 +55,7 @@ pub struct Embedded {
     /// The pipelines' hosts, in the order of the deployments.
     pub hosts: Vec<Arc<PipelineHost>>,
     /// By pipeline: the links to other processes, where there are others.
-    pub links: Vec<Arc<Links>>,
+    pub links: Vec<Arc<PeerLinks>>,
     /// By pipeline: what is kept and held for other processes.
     values: Vec<Arc<Values>>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,

@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller::host::{OnEnded, Outgoing, PipelineHost, Roles, Way};
+use spillgate_controller::host::{OnEnded, Outgoing, OutgoingSender, PipelineHost, Roles};
 use spillgate_controller_policy::plan::Planned;
-use spillgate_link::links::{self, Links, LinksConfig, Security};
+use spillgate_link::links::{self, PeerLinks, PeerLinksConfig, Security};
 use spillgate_link::wire::{self, Parcel};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
@@ -15,7 +15,7 @@ use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
 use spillgate_protocol::session::Greeting;
-use spillgate_protocol::session::rights::{Roster, Seat};
+use spillgate_protocol::session::rights::{RoleHolder, Roster};
 use spillgate_protocol::values::Peer;
 
 use crate::agreement;
@@ -27,7 +27,7 @@ use crate::values::{Unpacked, Values};
 /// The way from a host to other processes, which exists before the links do.
 #[derive(Clone)]
 pub(crate) struct RemoteRouter {
-    links: Arc<OnceLock<Arc<Links>>>,
+    links: Arc<OnceLock<Arc<PeerLinks>>>,
     host: Arc<OnceLock<Weak<PipelineHost>>>,
     places: Arc<Places>,
     values: Arc<Values>,
@@ -57,7 +57,7 @@ impl RemoteRouter {
     }
 
     /// The way for the host.
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> OutgoingSender {
         let this = self.clone();
         Arc::new(move |outgoing: Outgoing| {
             // Without links there is no peer that could have been spoken to.
@@ -69,7 +69,7 @@ impl RemoteRouter {
         })
     }
 
-    fn send(&self, links: &Links, way: &links::Way, outgoing: Outgoing) {
+    fn send(&self, links: &PeerLinks, way: &links::PeerSender, outgoing: Outgoing) {
         let Outgoing { envelope, brought } = outgoing;
         let brought = self.values.bring(&envelope, brought);
         let turn = way.turn();
@@ -86,7 +86,7 @@ impl RemoteRouter {
     }
 
     /// Requests that find no room on their way are dropped. A worker that asked for them hears that there are none.
-    fn refuse(&self, way: &links::Way, mut unsent: Envelope<Parcel>) {
+    fn refuse(&self, way: &links::PeerSender, mut unsent: Envelope<Parcel>) {
         let requests = match &mut unsent.message {
             Message::Device(message) => {
                 let requests = message.requests();
@@ -245,7 +245,7 @@ impl links::Roles for Local {
         }
     }
 
-    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<wire::Brought>) {
+    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<wire::ItemOutputs>) {
         if let Address::Device(device) = envelope.to {
             return self.tell_device(peer, device, envelope);
         }
@@ -285,7 +285,7 @@ pub(crate) struct Linked<'a> {
 
 impl Linked<'_> {
     /// The links, which dial nobody yet.
-    pub(crate) fn links(self) -> Arc<Links> {
+    pub(crate) fn links(self) -> Arc<PeerLinks> {
         let greeting = greeting(self.role, self.roles, self.host.pipeline(), self.planned);
         let roster = roster(self.role, self.host.pipeline(), self.device_names);
         let tls = self.role.tls.clone();
@@ -299,7 +299,7 @@ impl Linked<'_> {
             router: self.router.clone(),
             roster,
         };
-        let links = Links::new(LinksConfig {
+        let links = PeerLinks::new(PeerLinksConfig {
             me: Arc::new(greeting),
             timing: self.role.topology.timing,
             seed: self.role.incarnation.0,
@@ -333,7 +333,7 @@ fn roster(role: &ProcessRole, pipeline: &Pipeline, device_names: &[DeviceName]) 
             }
             Address::Device(_) => "worker".to_owned(),
         };
-        (role, Seat { process, what })
+        (role, RoleHolder { process, what })
     });
     seats.collect()
 }

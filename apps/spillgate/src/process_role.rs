@@ -6,7 +6,7 @@ use std::sync::Arc;
 use spillgate_controller::host::Roles;
 use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::id::{DeviceId, Incarnation, ModuleId};
-use spillgate_protocol::session::rights::Member;
+use spillgate_protocol::session::rights::LinkProcess;
 use spillgate_protocol::topology::{Process, Topology};
 
 use crate::device_name::resolve_device;
@@ -73,8 +73,8 @@ impl ProcessRole {
     }
 
     /// What it is to its peers.
-    pub fn member(&self) -> Member {
-        Member::from(self.process())
+    pub fn member(&self) -> LinkProcess {
+        LinkProcess::from(self.process())
     }
 
     /// Adds what can be read anew while it serves.

@@ -16,7 +16,7 @@ pub type Reloaded = (String, Result<String, String>);
 /// there.
 type Stamp = Option<(u64, u64, Option<SystemTime>)>;
 
-struct Part {
+struct Reloadable {
     name: String,
     read: Reading,
     files: Vec<PathBuf>,
@@ -35,7 +35,7 @@ struct Stamps {
 /// All that can be reloaded, in the order in which it was added. It is made before anything is read.
 pub struct Reload {
     began: SystemTime,
-    parts: Vec<Part>,
+    parts: Vec<Reloadable>,
 }
 
 impl Default for Reload {
@@ -63,7 +63,7 @@ impl Reload {
             true => Vec::new(),
             false => now.clone(),
         };
-        self.parts.push(Part {
+        self.parts.push(Reloadable {
             name: name.into(),
             read: Box::new(read),
             files,
@@ -76,18 +76,18 @@ impl Reload {
 
     /// Reloads every part, also after one that failed.
     pub fn run(&self) -> Vec<Reloaded> {
-        self.parts.iter().map(Part::reload).collect()
+        self.parts.iter().map(Reloadable::reload).collect()
     }
 
     /// Looks at the watched files, and reloads the parts whose files have changed since they were read. A part is reloaded
     /// once its files are as they were at the look before: a certificate and its key may be written one after the other.
     pub fn look(&self) -> Vec<Reloaded> {
         let changed = self.parts.iter().filter(|part| part.has_changed());
-        changed.map(Part::reload).collect()
+        changed.map(Reloadable::reload).collect()
     }
 }
 
-impl Part {
+impl Reloadable {
     fn reload(&self) -> Reloaded {
         // Before they are read: what changes meanwhile is read again.
         let now = stamps(&self.files);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_controller_policy::gateway::{GatewayView, ModuleView, WorkerHealth};
-use spillgate_link::links::{Links, PeerView};
+use spillgate_link::links::{PeerLinks, PeerView};
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_protocol::message::{Address, ModuleState};
@@ -270,7 +270,7 @@ impl Status {
 /// Reads the state of this process.
 pub(crate) struct StatusReader {
     pub(crate) hosts: Vec<Arc<PipelineHost>>,
-    pub(crate) links: Vec<Arc<Links>>,
+    pub(crate) links: Vec<Arc<PeerLinks>>,
     pub(crate) values: Vec<Arc<Values>>,
     /// By id, those of other processes included.
     pub(crate) device_names: Vec<DeviceName>,

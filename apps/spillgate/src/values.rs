@@ -1,5 +1,5 @@
 //! Values on their way between this process and others: they are packed into what travels, and unpacked into what a worker or a
-//! gateway holds. [`Uses`] says which travel and which are kept, [`Known`] and [`Kept`] who has which. The account of bytes says
+//! gateway holds. [`Uses`] says which travel and which are kept, [`KnownValues`] and [`KeptValues`] who has which. The account of bytes says
 //! what finds room.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller::host::Brought;
+use spillgate_controller::host::ItemOutputs;
 use spillgate_link::wire::{self, Carried, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::Pipeline;
@@ -20,7 +20,9 @@ use spillgate_process::account::{Account, Full, Holder, Lease};
 use spillgate_process::job::{Job, are_outputs_of};
 use spillgate_process::value::{Outputs, Value};
 use spillgate_protocol::message::{Envelope, Message, Place, Places, ToGateway};
-use spillgate_protocol::values::{Kept, KeptLimits, Known, LARGE_BYTES, Peer, Ports, Uses};
+use spillgate_protocol::values::{
+    KeptLimits, KeptValues, KnownValues, LARGE_BYTES, Peer, Ports, Uses,
+};
 use spillgate_telemetry::metrics::ValuesReading;
 
 use crate::device_name::DeviceName;
@@ -31,7 +33,7 @@ pub(crate) const KEPT_PART: u64 = 4;
 pub(crate) const KEPT_REQUESTS_MAX: usize = 8192;
 
 /// A value that is kept, and the bytes that it holds beside a payload.
-struct Held {
+struct KeptValue {
     value: Value,
     _lease: Option<Lease>,
 }
@@ -81,9 +83,9 @@ pub(crate) struct Values {
     /// By device: the modules that its process runs.
     beside: Vec<Arc<[ModuleId]>>,
     /// What other processes keep for the gateway of this one.
-    known: Mutex<Known>,
+    known: Mutex<KnownValues>,
     /// What this process keeps for gateways of others.
-    kept: Mutex<Kept<Held>>,
+    kept: Mutex<KeptValues<KeptValue>>,
     account: Arc<Account>,
     /// Of what gateways of other processes sent.
     holders: Mutex<IndexMap<GatewayId, Arc<Holder>, FxBuildHasher>>,
@@ -120,7 +122,7 @@ impl Values {
             beside: device_names.iter().map(modules).collect(),
             places,
             known: Mutex::default(),
-            kept: Mutex::new(Kept::new(limits)),
+            kept: Mutex::new(KeptValues::new(limits)),
             account,
             holders: Mutex::default(),
             counts: Counts::default(),
@@ -402,7 +404,7 @@ impl Values {
         else {
             return false;
         };
-        let held = Held {
+        let held = KeptValue {
             value: value.clone(),
             _lease: lease,
         };
@@ -441,8 +443,8 @@ impl Values {
     pub(crate) fn bring(
         &self,
         envelope: &Envelope<Arc<Job>>,
-        brought: Vec<Brought>,
-    ) -> Vec<wire::Brought> {
+        brought: Vec<ItemOutputs>,
+    ) -> Vec<wire::ItemOutputs> {
         let Message::Gateway(ToGateway::Finished {
             worker, members, ..
         }) = &envelope.message
@@ -466,7 +468,7 @@ impl Values {
                 };
                 (0..).zip(outputs).map(carry).collect()
             });
-            wire::Brought {
+            wire::ItemOutputs {
                 times: brought.times,
                 outputs,
                 kept,
@@ -497,8 +499,8 @@ impl Values {
         &self,
         peer: Peer,
         envelope: &Envelope<Parcel>,
-        brought: Vec<wire::Brought>,
-    ) -> Vec<Brought> {
+        brought: Vec<wire::ItemOutputs>,
+    ) -> Vec<ItemOutputs> {
         let Message::Gateway(ToGateway::Finished {
             worker, members, ..
         }) = &envelope.message
@@ -518,7 +520,7 @@ impl Values {
                     known.gives(member.request, peer, PortRef { module, port });
                 }
             }
-            Brought {
+            ItemOutputs {
                 times: brought.times,
                 outputs,
                 damage: brought.damage,

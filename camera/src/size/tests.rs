@@ -6,8 +6,8 @@ fn ms(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-fn link(bandwidth: f64) -> LinkNow {
-    LinkNow {
+fn link(bandwidth: f64) -> UplinkNow {
+    UplinkNow {
         bandwidth: Some(bandwidth),
         bits_waiting: 0.0,
     }
@@ -44,7 +44,7 @@ fn what_is_told_is_sent_where_the_link_bears_it() {
     chooser.told(0);
     assert_eq!(chooser.choose(ms(0), fast), None);
     assert_eq!(
-        chooser.choose(ms(0), LinkNow::default()),
+        chooser.choose(ms(0), UplinkNow::default()),
         None,
         "nothing is known of the link"
     );
@@ -110,12 +110,12 @@ fn sizes_do_not_flap_where_the_bandwidth_wavers() {
 #[test]
 fn what_waits_on_the_link_has_its_time_to_go() {
     let mut chooser = chooser();
-    let behind = LinkNow {
+    let behind = UplinkNow {
         bandwidth: Some(16e6),
         bits_waiting: 0.0,
     };
     assert_eq!(chooser.choose(ms(0), behind), None);
-    let behind = LinkNow {
+    let behind = UplinkNow {
         bits_waiting: 6e6,
         ..behind
     };

@@ -53,7 +53,7 @@ pub fn choose<'n>(
 mod tests {
     use std::time::Duration;
 
-    use spillgate_pipeline::family::{Family, FamilyMember};
+    use spillgate_pipeline::family::{Family, FamilyModel};
     use spillgate_pipeline::testing::noop_pipeline;
 
     use super::*;
@@ -63,7 +63,7 @@ mod tests {
     fn pipeline() -> Pipeline {
         let mut pipeline = noop_pipeline(Duration::from_secs(1), &[&[0], &[1], &[2]], &[]);
         let family = |names: [&str; 2], default| {
-            let member = |name: &str| FamilyMember {
+            let member = |name: &str| FamilyModel {
                 name: name.to_owned(),
                 file: format!("{name}.pt"),
             };

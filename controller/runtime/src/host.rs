@@ -114,7 +114,7 @@ impl Roles {
 
 /// What a member of a batch that ended brings, beside what the gateway's policy hears of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Brought {
+pub struct ItemOutputs {
     /// Its way through the module.
     pub times: ModuleTimes,
     /// The outputs of the module; `None` where it failed.
@@ -129,7 +129,7 @@ pub struct Outgoing {
     /// The envelope.
     pub envelope: Envelope<Arc<Job>>,
     /// Where it tells a gateway of another process that a batch ended: what that brought, one entry a member.
-    pub brought: Vec<Brought>,
+    pub brought: Vec<ItemOutputs>,
 }
 
 impl From<Envelope<Arc<Job>>> for Outgoing {
@@ -142,7 +142,7 @@ impl From<Envelope<Arc<Job>>> for Outgoing {
 }
 
 /// The way to a device of this process, or to other processes. Called without locks held; may call back.
-pub type Way = Arc<dyn Fn(Outgoing) + Send + Sync>;
+pub type OutgoingSender = Arc<dyn Fn(Outgoing) + Send + Sync>;
 
 /// Told of each request that has ended. Called without locks held; may call back.
 pub type OnEnded = Box<dyn Fn(RequestId) + Send + Sync>;
@@ -201,7 +201,7 @@ pub struct Submission {
 }
 
 /// One member of a finished batch.
-pub struct MemberResult {
+pub struct ItemResult {
     /// The request.
     pub request: Request,
     /// Its values.
@@ -356,7 +356,13 @@ impl PipelineHost {
 
     /// Gives the ways to the devices, by id, the way to roles of other processes, who is told of requests that have ended, and the
     /// alarm that leads to [`PipelineHost::wake`]; once. The roles of this process greet each other.
-    pub fn connect(&self, devices: Vec<Way>, elsewhere: Way, ended: OnEnded, alarm: Alarm) {
+    pub fn connect(
+        &self,
+        devices: Vec<OutgoingSender>,
+        elsewhere: OutgoingSender,
+        ended: OnEnded,
+        alarm: Alarm,
+    ) {
         let outboxes = Outboxes {
             devices: devices.into_iter().map(Outbox::new).collect(),
             elsewhere: Outbox::new(elsewhere),

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use spillgate_protocol::session::rights::Member;
+use spillgate_protocol::session::rights::LinkProcess;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 #[derive(Debug)]
 pub(super) struct Verifier {
     roots: Arc<RootCertStore>,
-    peer: Member,
+    peer: LinkProcess,
     algorithms: WebPkiSupportedAlgorithms,
     /// Why the names are not those of the peer: TLS has no words for it.
     refused: Arc<OnceLock<String>>,
@@ -29,7 +29,7 @@ pub(super) struct Verifier {
 impl Verifier {
     pub(super) fn new(
         roots: Arc<RootCertStore>,
-        peer: Member,
+        peer: LinkProcess,
         refused: Arc<OnceLock<String>>,
     ) -> Self {
         Verifier {

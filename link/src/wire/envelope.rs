@@ -5,11 +5,11 @@ use spillgate_proto::link as pb;
 use spillgate_protocol::message::{Address, Envelope, Message, ToDevice};
 
 use super::error::{Field, WireError, field};
-use super::{Brought, Parcel, to_controller, to_device, to_gateway};
+use super::{ItemOutputs, Parcel, to_controller, to_device, to_gateway};
 use pb::address::Role;
 use pb::envelope::Message as Wire;
 
-pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[Brought]) -> pb::Envelope {
+pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[ItemOutputs]) -> pb::Envelope {
     let message = match &envelope.message {
         Message::Gateway(message) => Wire::Gateway(to_gateway::encode(message, brought)),
         Message::Controller(message) => Wire::Controller(to_controller::encode(message)),
@@ -25,7 +25,7 @@ pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[Brought]) -> pb::En
 
 pub(super) fn decode(
     envelope: pb::Envelope,
-) -> Result<(Envelope<Parcel>, Vec<Brought>), WireError> {
+) -> Result<(Envelope<Parcel>, Vec<ItemOutputs>), WireError> {
     let of = |name| field("Envelope", name);
     let from = of("from").required(envelope.from)?;
     let from = decode_address(of("from"), from)?;

@@ -16,11 +16,11 @@ use spillgate_protocol::values::Ports;
 
 use super::bounds::{REQUESTS_MAX, ns};
 use super::error::{WireError, field};
-use super::{Brought, guidance, request, state, values};
+use super::{ItemOutputs, guidance, request, state, values};
 use pb::finished::Result as Wire;
 use pb::to_gateway::Message;
 
-pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway {
+pub(super) fn encode(message: &ToGateway, brought: &[ItemOutputs]) -> pb::ToGateway {
     let message = match message {
         ToGateway::Started(started) => Message::Started(encode_started(started)),
         ToGateway::Finished {
@@ -81,7 +81,7 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
 pub(super) fn decode(
     message: pb::ToGateway,
     incarnation: Incarnation,
-) -> Result<(ToGateway, Vec<Brought>), WireError> {
+) -> Result<(ToGateway, Vec<ItemOutputs>), WireError> {
     let message = match field("ToGateway", "message").required(message.message)? {
         Message::Finished(ended) => return decode_finished(ended, incarnation),
         Message::Started(started) => ToGateway::Started(decode_started(started)?),
@@ -140,7 +140,7 @@ fn decode_started(started: pb::Started) -> Result<Started, WireError> {
 fn encode_finished(
     (worker, batch, took, size): (WorkerId, BatchId, Duration, u32),
     members: &[Finished],
-    brought: &[Brought],
+    brought: &[ItemOutputs],
 ) -> pb::BatchEnded {
     let mut brought = brought.iter();
     let member = |member: &Finished| {
@@ -171,7 +171,7 @@ fn encode_finished(
 fn decode_finished(
     ended: pb::BatchEnded,
     incarnation: Incarnation,
-) -> Result<(ToGateway, Vec<Brought>), WireError> {
+) -> Result<(ToGateway, Vec<ItemOutputs>), WireError> {
     let of = |name| field("BatchEnded", name);
     of("members").at_most(ended.members.len(), BATCH_MAX as usize)?;
     let mut members = Vec::with_capacity(ended.members.len());
@@ -194,7 +194,7 @@ fn decode_finished(
 fn decode_member(
     member: pb::Finished,
     incarnation: Incarnation,
-) -> Result<(Finished, Brought), WireError> {
+) -> Result<(Finished, ItemOutputs), WireError> {
     let times = field("Finished", "times").required(member.times)?;
     let of = |name| field("Finished", name);
     let result = match of("result").required(member.result)? {
@@ -209,7 +209,7 @@ fn decode_member(
         };
         return Err(of("outputs").wrong(was.to_owned(), right));
     }
-    let brought = Brought {
+    let brought = ItemOutputs {
         times: request::decode_times(times, incarnation)?,
         outputs: member.outputs.map(values::decode).transpose()?,
         kept: Ports::from_bits(member.kept),

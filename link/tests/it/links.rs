@@ -1,4 +1,4 @@
-//! Links between processes, over real sockets. Each process of a test has its own clock, on the runtime's time: that goes on only while all
+//! PeerLinks between processes, over real sockets. Each process of a test has its own clock, on the runtime's time: that goes on only while all
 //! of them wait.
 
 mod certificates;

@@ -1,4 +1,4 @@
-//! Links between processes, and what travels on them.
+//! PeerLinks between processes, and what travels on them.
 
 mod links;
 mod wire;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::diagnostic::Sink;
-use crate::family::{BadPattern, Family, FamilyMember, Files, MEMBERS_MAX, Pattern};
+use crate::family::{BadPattern, Family, FamilyModel, Files, MEMBERS_MAX, Pattern};
 use crate::near::known;
 use crate::problem::Problem;
 use crate::spec::FamilySpec;
@@ -55,7 +55,7 @@ pub(super) fn list(
     }
     family.members = names
         .iter()
-        .map(|file| FamilyMember {
+        .map(|file| FamilyModel {
             name: file
                 .rsplit_once('.')
                 .map_or(file.as_str(), |(stem, _)| stem)

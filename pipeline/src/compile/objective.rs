@@ -14,7 +14,7 @@ use crate::profile::{ProfileSet, device_kind};
 
 /// The longest path that ends with a module.
 #[derive(Clone, Default)]
-struct Way {
+struct LongestPath {
     needed: Duration,
     /// Modules with a profile, and the kinds of devices of their profiles.
     chain: Vec<(usize, String)>,
@@ -22,29 +22,29 @@ struct Way {
 
 /// Notes an objective below the longest path.
 pub(super) fn check(sink: &mut Sink, pipeline: &Pipeline, slo: &Place, profiles: &ProfileSet) {
-    let mut ways: Vec<Way> = Vec::with_capacity(pipeline.modules.len());
+    let mut paths: Vec<LongestPath> = Vec::with_capacity(pipeline.modules.len());
     for module in &pipeline.modules {
         // Predecessors come earlier in the order; among equals the first one.
         let before = pipeline
             .predecessors(module.id)
             .into_iter()
-            .map(|id| &ways[id.idx()]);
+            .map(|id| &paths[id.idx()]);
         let longest = before.reduce(|a, b| if b.needed > a.needed { b } else { a });
-        let mut way = longest.cloned().unwrap_or_default();
+        let mut path = longest.cloned().unwrap_or_default();
         if let Some((span, kind)) = fastest(module, profiles) {
-            way.needed = way.needed.saturating_add(span);
-            way.chain.push((module.id.idx(), kind));
+            path.needed = path.needed.saturating_add(span);
+            path.chain.push((module.id.idx(), kind));
         }
-        ways.push(way);
+        paths.push(path);
     }
-    let longest = ways
+    let longest = paths
         .iter()
         .reduce(|a, b| if b.needed > a.needed { b } else { a });
-    let Some(way) = longest.filter(|way| way.needed > pipeline.slo) else {
+    let Some(path) = longest.filter(|path| path.needed > pipeline.slo) else {
         return;
     };
     let mut devices: Vec<String> = Vec::new();
-    for (_, kind) in &way.chain {
+    for (_, kind) in &path.chain {
         if !devices.contains(kind) {
             devices.push(kind.clone());
         }
@@ -53,8 +53,8 @@ pub(super) fn check(sink: &mut Sink, pipeline: &Pipeline, slo: &Place, profiles:
         slo,
         Problem::SloTooLow {
             slo: pipeline.slo,
-            needed: way.needed,
-            chain: way
+            needed: path.needed,
+            chain: path
                 .chain
                 .iter()
                 .map(|(m, _)| pipeline.modules[*m].name.clone())

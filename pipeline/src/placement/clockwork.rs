@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -26,7 +26,7 @@ pub(super) const RECIPE: Recipe = Recipe {
         also_too_late: false,
     },
     eviction: Eviction::LeastRecentlyUsed,
-    link_order: LinkOrder::Free,
+    host_to_device_order: HostToDeviceOrder::Free,
     weighs_for_one: false,
     is_fair: false,
     beside: None,

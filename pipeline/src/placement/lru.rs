@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -25,7 +25,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     choice: Choice::EarliestDeadline,
     load: LoadRule::OnDemand,
     eviction: Eviction::LeastRecentlyUsed,
-    link_order: LinkOrder::Free,
+    host_to_device_order: HostToDeviceOrder::Free,
     weighs_for_one: false,
     is_fair: false,
     beside: None,

@@ -112,7 +112,7 @@ pub enum Eviction {
 
 /// In which order links that are about to be idle are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkOrder {
+pub enum HostToDeviceOrder {
     /// The one that is free first.
     Free,
     /// That of the device with the least load.
@@ -153,7 +153,7 @@ pub struct Recipe {
     /// Which model gives way.
     pub eviction: Eviction,
     /// In which order idle links are served.
-    pub link_order: LinkOrder,
+    pub host_to_device_order: HostToDeviceOrder,
     /// An event weighs batches or LOADs for one device; the others wait for the next one.
     pub weighs_for_one: bool,
     /// Models get fair shares of device time.

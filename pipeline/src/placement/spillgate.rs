@@ -6,7 +6,7 @@ use crate::policy::placed;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -25,7 +25,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     choice: Choice::MooreHodgson,
     load: LoadRule::Value,
     eviction: Eviction::LeastRate,
-    link_order: LinkOrder::Load,
+    host_to_device_order: HostToDeviceOrder::Load,
     weighs_for_one: true,
     is_fair: true,
     beside: Some(&placed::RECIPE),

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const NO_SIGNAL: u64 = 0;
 
 thread_local! {
-    /// Whether this thread has a [`Held`] of its own, which it gives back while it waits.
+    /// Whether this thread has a [`TestHold`] of its own, which it gives back while it waits.
     static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -158,18 +158,18 @@ impl Sleeper {
 }
 
 /// Something that happens at a moment of a test's clock.
-pub(super) struct Held {
+pub(super) struct TestHold {
     time: Arc<Time>,
 }
 
-impl Held {
+impl TestHold {
     pub(super) fn new(time: Arc<Time>) -> Self {
         time.state.lock().held += 1;
-        Held { time }
+        TestHold { time }
     }
 }
 
-impl Drop for Held {
+impl Drop for TestHold {
     fn drop(&mut self) {
         let mut state = self.time.state.lock();
         self.time.let_go(&mut state);

@@ -55,21 +55,21 @@ impl fmt::Display for Kind {
 
 /// A process of a topology: its name, and the kinds of its roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct LinkProcess {
     /// Its name.
     pub name: Arc<str>,
     /// What it is.
     pub kinds: Vec<Kind>,
 }
 
-impl From<&Process> for Member {
+impl From<&Process> for LinkProcess {
     fn from(process: &Process) -> Self {
         let has = |kind: &Kind| match kind {
             Kind::Gateway => process.gateway.is_some(),
             Kind::Controller => !process.controllers.is_empty(),
             Kind::Worker => !process.workers.is_empty(),
         };
-        Member {
+        LinkProcess {
             name: process.name.clone(),
             kinds: Kind::ALL.into_iter().filter(has).collect(),
         }
@@ -78,7 +78,7 @@ impl From<&Process> for Member {
 
 /// A role in a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct RoleHolder {
     /// The process that holds it.
     pub process: Arc<str>,
     /// What it is, in words: `controller of plates`.
@@ -86,7 +86,7 @@ pub struct Seat {
 }
 
 /// The roles of a topology.
-pub type Roster = IndexMap<Address, Seat, FxBuildHasher>;
+pub type Roster = IndexMap<Address, RoleHolder, FxBuildHasher>;
 
 /// What a certificate lets its holder be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Rights {
     /// Why the holder may not have the roles that it greets with: what is wrong, and what would be right. `None` if it may.
     pub fn refuse_peer(&self, peer: &Greeting, roster: &Roster) -> Option<String> {
         peer.addresses.iter().find_map(|role| {
-            let Some(Seat { process, what }) = roster.get(role) else {
+            let Some(RoleHolder { process, what }) = roster.get(role) else {
                 return Some(format!(
                     "the peer greets with a role that no process of the topology has ({role:?}); start it with its name in \
                      the topology"
@@ -133,8 +133,8 @@ impl Rights {
     }
 
     /// Why the holder may not be this process: what is wrong, and what would be right. `None` if it may.
-    pub fn refuse_member(&self, member: &Member) -> Option<String> {
-        let Member { name, kinds } = member;
+    pub fn refuse_member(&self, member: &LinkProcess) -> Option<String> {
+        let LinkProcess { name, kinds } = member;
         let missing = kinds.iter().find(|kind| !self.allows(**kind, name))?;
         Some(format!(
             "process {name} is a {missing} in the topology, its certificate is for {self}; {}",
@@ -188,7 +188,7 @@ mod tests {
     const DEVICE: Address = Address::Device(DeviceId(2));
 
     fn roster() -> Roster {
-        let seat = |process: &str, what: &str| Seat {
+        let seat = |process: &str, what: &str| RoleHolder {
             process: process.into(),
             what: what.to_owned(),
         };
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_process_that_is_dialled_needs_a_name_for_each_of_its_kinds() {
-        let member = Member {
+        let member = LinkProcess {
             name: "rest".into(),
             kinds: vec![Kind::Controller, Kind::Worker],
         };

@@ -23,7 +23,7 @@ struct Entry<V> {
 
 /// What is kept for a gateway.
 #[derive(Debug)]
-struct Home<V> {
+struct GatewayValues<V> {
     id: GatewayId,
     /// In the order in which the gateway admitted them.
     requests: BTreeMap<RequestId, Vec<Entry<V>>>,
@@ -37,18 +37,18 @@ struct Home<V> {
 /// it admitted last, and so on. A gateway that never says that a request has ended loses its own values. Of one that does, the
 /// requests that were admitted first are the next to be served.
 #[derive(Debug)]
-pub struct Kept<V> {
+pub struct KeptValues<V> {
     limits: KeptLimits,
-    homes: Vec<Home<V>>,
+    gateways: Vec<GatewayValues<V>>,
     bytes: u64,
 }
 
-impl<V> Kept<V> {
+impl<V> KeptValues<V> {
     /// Nothing yet.
     pub fn new(limits: KeptLimits) -> Self {
-        Kept {
+        KeptValues {
             limits,
-            homes: Vec::new(),
+            gateways: Vec::new(),
             bytes: 0,
         }
     }
@@ -57,12 +57,12 @@ impl<V> Kept<V> {
     #[must_use]
     pub fn open(&mut self, request: RequestId) -> Vec<V> {
         let most = self.limits.requests;
-        let home = self.home_or_new(request.owner());
-        home.requests.entry(request).or_default();
-        if home.requests.len() <= most {
+        let gateway = self.gateway_or_new(request.owner());
+        gateway.requests.entry(request).or_default();
+        if gateway.requests.len() <= most {
             return Vec::new();
         }
-        let given_up = home.requests.pop_first().map(|(_, entries)| entries);
+        let given_up = gateway.requests.pop_first().map(|(_, entries)| entries);
         self.count_out(request.owner(), given_up)
     }
 
@@ -82,9 +82,9 @@ impl<V> Kept<V> {
         {
             return Err(value);
         }
-        let home = self.home_or_new(request.owner());
-        home.bytes += bytes;
-        let entries = home.requests.entry(request).or_default();
+        let gateway = self.gateway_or_new(request.owner());
+        gateway.bytes += bytes;
+        let entries = gateway.requests.entry(request).or_default();
         entries.push(Entry { port, value, bytes });
         self.bytes += bytes;
         let mut given_up = Vec::new();
@@ -96,27 +96,27 @@ impl<V> Kept<V> {
 
     /// A value that is kept.
     pub fn get(&self, request: RequestId, port: PortRef) -> Option<&V> {
-        let home = self.homes.iter().find(|h| h.id == request.owner())?;
-        let mut entries = home.requests.get(&request)?.iter();
+        let gateway = self.gateways.iter().find(|h| h.id == request.owner())?;
+        let mut entries = gateway.requests.get(&request)?.iter();
         Some(&entries.find(|entry| entry.port == port)?.value)
     }
 
     /// Whether values of the request are to be kept.
     pub fn is_open(&self, request: RequestId) -> bool {
-        let home = self.homes.iter().find(|h| h.id == request.owner());
-        home.is_some_and(|home| home.requests.contains_key(&request))
+        let gateway = self.gateways.iter().find(|h| h.id == request.owner());
+        gateway.is_some_and(|gateway| gateway.requests.contains_key(&request))
     }
 
     /// Gives up the values of one request: of the gateway that has the most bytes, of the request that it admitted last. The
     /// request stays open. Nothing where nothing is kept.
     #[must_use]
     pub fn give_up(&mut self) -> Vec<V> {
-        let most = self.homes.iter_mut().max_by_key(|home| home.bytes);
-        let Some(home) = most else {
+        let most = self.gateways.iter_mut().max_by_key(|gateway| gateway.bytes);
+        let Some(gateway) = most else {
             return Vec::new();
         };
-        let id = home.id;
-        let mut with_values = home.requests.values_mut().filter(|of| !of.is_empty());
+        let id = gateway.id;
+        let mut with_values = gateway.requests.values_mut().filter(|of| !of.is_empty());
         let given_up = with_values.next_back().map(std::mem::take);
         self.count_out(id, given_up)
     }
@@ -124,23 +124,23 @@ impl<V> Kept<V> {
     /// The gateway says that a request has ended. Returns what was kept for it.
     #[must_use]
     pub fn ends(&mut self, request: RequestId) -> Vec<V> {
-        let home = self.homes.iter_mut().find(|h| h.id == request.owner());
-        let Some(home) = home else {
+        let gateway = self.gateways.iter_mut().find(|h| h.id == request.owner());
+        let Some(gateway) = gateway else {
             return Vec::new();
         };
-        let ended = home.requests.remove(&request);
+        let ended = gateway.requests.remove(&request);
         self.count_out(request.owner(), ended)
     }
 
     /// The gateway is lost, or begins anew. Returns what was kept for it.
     #[must_use]
-    pub fn loses(&mut self, home: GatewayId) -> Vec<V> {
-        let Some(at) = self.homes.iter().position(|h| h.id == home) else {
+    pub fn loses(&mut self, gateway: GatewayId) -> Vec<V> {
+        let Some(at) = self.gateways.iter().position(|h| h.id == gateway) else {
             return Vec::new();
         };
-        let home = self.homes.swap_remove(at);
-        self.bytes -= home.bytes;
-        let entries = home.requests.into_values().flatten();
+        let gateway = self.gateways.swap_remove(at);
+        self.bytes -= gateway.bytes;
+        let entries = gateway.requests.into_values().flatten();
         entries.map(|entry| entry.value).collect()
     }
 
@@ -151,7 +151,10 @@ impl<V> Kept<V> {
 
     /// Requests that are open.
     pub fn len(&self) -> usize {
-        self.homes.iter().map(|home| home.requests.len()).sum()
+        self.gateways
+            .iter()
+            .map(|gateway| gateway.requests.len())
+            .sum()
     }
 
     /// Whether no request is open.
@@ -159,26 +162,26 @@ impl<V> Kept<V> {
         self.len() == 0
     }
 
-    fn home_or_new(&mut self, id: GatewayId) -> &mut Home<V> {
-        let at = self.homes.iter().position(|h| h.id == id);
+    fn gateway_or_new(&mut self, id: GatewayId) -> &mut GatewayValues<V> {
+        let at = self.gateways.iter().position(|h| h.id == id);
         let at = at.unwrap_or_else(|| {
-            self.homes.push(Home {
+            self.gateways.push(GatewayValues {
                 id,
                 requests: BTreeMap::new(),
                 bytes: 0,
             });
-            self.homes.len() - 1
+            self.gateways.len() - 1
         });
-        &mut self.homes[at]
+        &mut self.gateways[at]
     }
 
     /// Takes entries of a gateway out of the counts, and returns their values.
-    fn count_out(&mut self, home: GatewayId, entries: Option<Vec<Entry<V>>>) -> Vec<V> {
+    fn count_out(&mut self, gateway: GatewayId, entries: Option<Vec<Entry<V>>>) -> Vec<V> {
         let entries = entries.unwrap_or_default();
         let bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
         self.bytes -= bytes;
-        if let Some(home) = self.homes.iter_mut().find(|h| h.id == home) {
-            home.bytes -= bytes;
+        if let Some(gateway) = self.gateways.iter_mut().find(|h| h.id == gateway) {
+            gateway.bytes -= bytes;
         }
         entries.into_iter().map(|entry| entry.value).collect()
     }

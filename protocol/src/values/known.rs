@@ -18,13 +18,13 @@ struct At {
 }
 
 /// What a gateway knows of the values that processes keep for its requests. It has an entry for each request for which a process
-/// was told to keep values, until [`Known::ends`]: as many as requests are in flight, each with the processes that it went to.
+/// was told to keep values, until [`KnownValues::ends`]: as many as requests are in flight, each with the processes that it went to.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownValues {
     requests: IndexMap<RequestId, Vec<At>, FxBuildHasher>,
 }
 
-impl Known {
+impl KnownValues {
     /// A process is told to keep values of a request until it ends.
     pub fn tells(&mut self, request: RequestId, peer: Peer) {
         let at = self.requests.entry(request).or_default();

@@ -114,7 +114,7 @@ fn sorted(mut values: Vec<usize>) -> Vec<usize> {
 proptest! {
     #[test]
     fn what_is_kept_is_what_a_search_through_all_of_it_keeps(acts in vec(act(), 1..120)) {
-        let mut kept: Kept<usize> = Kept::new(LIMITS);
+        let mut kept: KeptValues<usize> = KeptValues::new(LIMITS);
         let mut reference = Reference::default();
         for (value, act) in acts.into_iter().enumerate() {
             match act {
@@ -172,7 +172,7 @@ proptest! {
 
 #[test]
 fn a_gateway_that_ends_no_request_loses_its_own_values() {
-    let mut kept: Kept<u8> = Kept::new(LIMITS);
+    let mut kept: KeptValues<u8> = KeptValues::new(LIMITS);
     let quiet = request(1, 0);
     assert!(kept.open(quiet).is_empty());
     assert!(kept.put(quiet, port(0), 1, 30).unwrap().is_empty());

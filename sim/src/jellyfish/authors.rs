@@ -80,7 +80,7 @@ mod tests {
     use spillgate_camera::bandwidth::BandwidthTrace;
 
     use super::*;
-    use crate::network::Link;
+    use crate::network::EmulatedUplink;
 
     const TRIP: Duration = Duration::from_millis(4);
 
@@ -88,8 +88,8 @@ mod tests {
         Timestamp::from_ns(ms * 1_000_000)
     }
 
-    fn link(trace: BandwidthTrace, host_ms: u64) -> Link {
-        Link::new(trace, Duration::ZERO, TRIP, Duration::from_millis(host_ms))
+    fn link(trace: BandwidthTrace, host_ms: u64) -> EmulatedUplink {
+        EmulatedUplink::new(trace, Duration::ZERO, TRIP, Duration::from_millis(host_ms))
     }
 
     /// The estimate after frames of so many bits, 25 a second for two seconds, over 8 Mbit/s.

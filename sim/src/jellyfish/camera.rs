@@ -9,7 +9,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::mind::{CameraMind, Left};
 use super::setting::{CameraKind, ENCODING, HOST, ROUND_TRIP, Zoo};
-use crate::network::{Link, Sent};
+use crate::network::{EmulatedUplink, Sent};
 
 /// Bits of a report that is a message of its own: it goes behind the frames on the link.
 const REPORT_BITS: f64 = 8.0 * 64.0;
@@ -46,12 +46,12 @@ pub(super) struct Camera {
     /// Who serves it, as the server says.
     pub(super) served: Option<(VariantId, WorkerId)>,
     pub(super) mind: CameraMind,
-    link: Link,
+    link: EmulatedUplink,
     n_sent: u64,
 }
 
 impl Camera {
-    pub(super) fn new(kind: CameraKind, link: Link, mind: CameraMind) -> Self {
+    pub(super) fn new(kind: CameraKind, link: EmulatedUplink, mind: CameraMind) -> Self {
         Camera {
             kind,
             served: None,

@@ -18,7 +18,7 @@ use super::setting::{Contender, ENCODING, HOST, LoopSetting, OF_P99, ROUND_TRIP}
 use super::worker::{Next, Worker};
 use crate::agenda::{Agenda, Rank};
 use crate::draw::normal;
-use crate::network::Link;
+use crate::network::EmulatedUplink;
 
 /// Shortest part of its profiled time that a batch may take.
 const TAKES_LEAST: f64 = 0.5;
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
             Contender::Fixed(variant) => variant,
         };
         for (i, (kind, start)) in setting.cameras.iter().zip(&starts).enumerate() {
-            let link = Link::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST);
+            let link = EmulatedUplink::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST);
             let mind = CameraMind::new(contender, *kind, wish, &setting.zoo);
             cameras.push(Camera::new(*kind, link, mind));
             agenda.push(start.at, Rank::Arrival, Event::Capture(i));

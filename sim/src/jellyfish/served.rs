@@ -19,7 +19,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::proxy::Proxy;
 use super::report::CamerasReport;
 use super::setting::{ENCODING, HOST, LoopSetting, OF_P99, ROUND_TRIP, Zoo};
-use crate::network::Link;
+use crate::network::EmulatedUplink;
 use crate::report::Report;
 use crate::world::{self, Disturbance, FrameBits, Served, SimCamera, SimConfig};
 
@@ -67,7 +67,7 @@ fn config(setting: &LoopSetting, way: Way) -> SimConfig {
             name: format!("camera-{i}"),
             rate: kind.rate,
             slo: kind.slo,
-            link: Link::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST),
+            link: EmulatedUplink::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST),
             side,
             bits: bits.clone(),
             encoding: ENCODING,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use spillgate_pipeline::id::{BatchId, DeviceId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::message::{Envelope, Link};
+use spillgate_protocol::message::{Envelope, EnvelopeSender};
 
 use super::cameras;
 use super::cluster::Due;
@@ -166,7 +166,7 @@ impl Agenda {
 }
 
 /// The simulated link.
-impl Link<()> for Agenda {
+impl EnvelopeSender<()> for Agenda {
     fn send(&self, envelope: Envelope<()>) {
         self.messages.borrow_mut().send(self.now, envelope);
     }

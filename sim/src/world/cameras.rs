@@ -34,7 +34,7 @@ use self::figures::{FrameEnd, FramesTally};
 pub use self::setting::{FrameBits, SimCamera};
 use super::World;
 use super::agenda::Occurrence;
-use super::homes::stream_of;
+use super::gateways::stream_of;
 use super::noted::Kind;
 use crate::accuracies::Accuracies;
 

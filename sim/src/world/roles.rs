@@ -9,7 +9,7 @@ use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_pipeline::id::{DeviceId, Incarnation, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_protocol::message::{
-    Address, Envelope, Link, Message, ToController, ToDevice, ToGateway,
+    Address, Envelope, EnvelopeSender, Message, ToController, ToDevice, ToGateway,
 };
 use spillgate_worker_policy::device::DeviceEvent;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_controller_policy::plan::Planned;
-use spillgate_pipeline::family::{Family, FamilyMember};
+use spillgate_pipeline::family::{Family, FamilyModel};
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::placement::{Decider, PlacementPolicy, ServedBy};
 use spillgate_pipeline::policy::DropPolicy;
@@ -38,7 +38,7 @@ fn execution() -> Vec<Duration> {
 fn give_families(config: &mut SimConfig, models: u16, load: Duration) {
     let pipeline = Arc::make_mut(&mut config.pipeline);
     for module in &mut pipeline.modules[1..] {
-        let member = |i: u16| FamilyMember {
+        let member = |i: u16| FamilyModel {
             name: format!("{i:05}"),
             file: format!("{i:05}.pt"),
         };

@@ -50,7 +50,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Batches,
         "part of the time without work that reruns take",
-        part(crate::profiler::SHARE_MAX),
+        fraction(crate::profiler::SHARE_MAX),
         "the rerun waits"
     ),
     bound!(

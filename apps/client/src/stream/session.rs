@@ -34,7 +34,7 @@ use self::silence::at;
 use super::adapting::{Adapting, WantedSide};
 use super::board::{Board, Lost};
 use super::clock::FrameClock;
-use super::link::Link;
+use super::open_stream::OpenStream;
 use super::producer::{Made, Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
 use super::trace::{FrameTrace, SpanExport, Tracer};
@@ -93,7 +93,7 @@ struct Waiting {
 /// An open stream, before its first frame.
 pub(crate) struct Session {
     config: SessionConfig,
-    link: Link,
+    link: OpenStream,
     pub(crate) frames_per_second: Option<f64>,
     /// How the source wants its frames to be sent.
     pub(crate) is_live: bool,
@@ -121,7 +121,7 @@ pub(crate) struct SessionEnd {
 impl Session {
     /// Connects, opens the stream, and waits for the first frame of the source; not for a live one that may come when it likes.
     pub(crate) async fn open(config: SessionConfig, producer: Producer) -> Result<Self> {
-        let link = Link::open(&config).await?;
+        let link = OpenStream::open(&config).await?;
         let mut frames = producer.frames;
         let none = "the source has no frames";
         let first = match producer.is_live {
@@ -245,33 +245,33 @@ fn adapt(
 }
 
 /// The stream, or the attempts to open it again.
-enum Way {
-    Open(Box<Link>),
+enum Attempt {
+    Open(Box<OpenStream>),
     /// Its server ended it in order.
     Moving {
         cause: String,
-        attempt: Pin<Box<dyn Future<Output = Option<Link>> + Send>>,
+        attempt: Pin<Box<dyn Future<Output = Option<OpenStream>> + Send>>,
     },
     Lost {
         since: Instant,
         cause: String,
-        attempt: Pin<Box<dyn Future<Output = Link> + Send>>,
+        attempt: Pin<Box<dyn Future<Output = OpenStream> + Send>>,
     },
 }
 
 /// The events of a session.
 enum Arrival {
     Answer(Result<Option<StreamResponse>, Status>),
-    Moved(Option<Link>),
-    Reopened(Link),
+    Moved(Option<OpenStream>),
+    Reopened(OpenStream),
 }
 
-impl Way {
+impl Attempt {
     async fn next(&mut self) -> Arrival {
         match self {
-            Way::Open(link) => Arrival::Answer(link.answers.message().await),
-            Way::Moving { attempt, .. } => Arrival::Moved(attempt.await),
-            Way::Lost { attempt, .. } => Arrival::Reopened(attempt.await),
+            Attempt::Open(link) => Arrival::Answer(link.answers.message().await),
+            Attempt::Moving { attempt, .. } => Arrival::Moved(attempt.await),
+            Attempt::Lost { attempt, .. } => Arrival::Reopened(attempt.await),
         }
     }
 }
@@ -279,12 +279,12 @@ impl Way {
 impl Running<'_> {
     async fn exchange(
         &mut self,
-        link: Link,
+        link: OpenStream,
         first: Option<Prepared>,
         stop: CancellationToken,
     ) -> SessionEnd {
         let mut end = SessionEnd::default();
-        let mut way = Way::Open(Box::new(link));
+        let mut way = Attempt::Open(Box::new(link));
         // The next frame and when it is due.
         let mut next = first.map(|frame| self.schedule(frame));
         let mut give_up_at = None;
@@ -294,7 +294,7 @@ impl Running<'_> {
             let due = next.as_ref().map(|(_, due)| *due);
             let reports_at = self.adapting.as_ref().map(Adapting::reports_at);
             if !self.sending
-                && let Way::Lost { cause, .. } = &way
+                && let Attempt::Lost { cause, .. } = &way
             {
                 end.lost = Some(cause.clone());
                 return end;
@@ -325,7 +325,7 @@ impl Running<'_> {
                         None
                     }
                     Arrival::Moved(None) => match &way {
-                        Way::Moving { cause, .. } => Some(cause.clone()),
+                        Attempt::Moving { cause, .. } => Some(cause.clone()),
                         _ => None,
                     },
                 },
@@ -386,21 +386,21 @@ impl Running<'_> {
     }
 
     /// The server is gone and may come back: waiting frames have failed.
-    fn wait_for_server(&mut self, cause: String) -> Way {
+    fn wait_for_server(&mut self, cause: String) -> Attempt {
         self.outgoing = None;
         self.fail_waiting(LOST, &cause);
         let name = &self.config.name;
         let line = format!("{name}: {cause}; trying to reach the server again");
         self.board.screen.line(&line);
-        Way::Lost {
+        Attempt::Lost {
             since: Instant::now(),
             cause,
-            attempt: Box::pin(Link::reopen(self.config.clone())),
+            attempt: Box::pin(OpenStream::reopen(self.config.clone())),
         }
     }
 
-    fn resume(&mut self, lost: Way, mut link: Link) -> Way {
-        if let Way::Lost { since, .. } = lost {
+    fn resume(&mut self, lost: Attempt, mut link: OpenStream) -> Attempt {
+        if let Attempt::Lost { since, .. } = lost {
             let (name, away) = (&self.config.name, since.elapsed().as_secs_f64());
             let line = format!("{name}: the server is back after {away:.1}s");
             self.board.screen.line(&line);
@@ -413,7 +413,7 @@ impl Running<'_> {
         if self.held.is_empty() && !self.sending {
             self.outgoing = None;
         }
-        Way::Open(Box::new(link))
+        Attempt::Open(Box::new(link))
     }
 
     fn schedule(&mut self, frame: Prepared) -> (Prepared, Instant) {

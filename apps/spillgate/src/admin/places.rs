@@ -11,7 +11,7 @@ pub(super) struct Place {
     pub(super) gives_way: CancellationToken,
 }
 
-struct Held {
+struct TakenPlace {
     id: u64,
     /// When it connected or last asked.
     heard: Instant,
@@ -23,7 +23,7 @@ struct Held {
 pub(super) struct Places {
     most: usize,
     next: u64,
-    held: Vec<Held>,
+    held: Vec<TakenPlace>,
 }
 
 impl Places {
@@ -40,7 +40,7 @@ impl Places {
         }
         let (id, gives_way) = (self.next, CancellationToken::new());
         self.next += 1;
-        self.held.push(Held {
+        self.held.push(TakenPlace {
             id,
             heard: now,
             gives_way: gives_way.clone(),

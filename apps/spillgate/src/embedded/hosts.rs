@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller::host::{HostConfig, Outgoing, PipelineHost, RequestIds, Way};
-use spillgate_link::links::Links;
+use spillgate_controller::host::{HostConfig, Outgoing, OutgoingSender, PipelineHost, RequestIds};
+use spillgate_link::links::PeerLinks;
 use spillgate_pipeline::id::{DeviceId, Incarnation};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Envelope, Message};
@@ -72,7 +72,7 @@ impl Hosts {
         assignment: &Assignment,
         devices: &IndexMap<DeviceId, Device, FxBuildHasher>,
         planners: &TimerThread,
-    ) -> Vec<Arc<Links>> {
+    ) -> Vec<Arc<PeerLinks>> {
         let mut links = Vec::new();
         let all = self.hosts.iter().zip(&self.routers);
         for ((host, router), assigned) in all.zip(&assignment.pipelines) {
@@ -121,7 +121,7 @@ impl Sleeper for Planners {
 }
 
 /// The way to a device of this process: a plain call.
-fn local_way(device: Device) -> Way {
+fn local_way(device: Device) -> OutgoingSender {
     Arc::new(move |outgoing: Outgoing| {
         let Envelope { from, message, .. } = outgoing.envelope;
         match message {

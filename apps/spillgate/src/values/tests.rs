@@ -249,7 +249,7 @@ fn what_a_module_makes_for_another_one_beside_it_does_not_come_back() {
         "the frame is small, and what becomes of it may not be"
     );
     drop(worker.unpack(packed).unwrap());
-    let made = Brought {
+    let made = ItemOutputs {
         times: TIMES,
         outputs: Some(vec![bytes(MIB)]),
         damage: Some(Damage::Missing),
@@ -273,7 +273,7 @@ fn what_a_module_makes_for_another_one_beside_it_does_not_come_back() {
     worker.ended(gateway.ends(id(0)).iter().map(|_| id(0)));
     let late = worker.bring(
         &batch,
-        vec![Brought {
+        vec![ItemOutputs {
             times: TIMES,
             outputs: Some(vec![bytes(MIB)]),
             damage: None,
@@ -286,7 +286,7 @@ fn what_a_module_makes_for_another_one_beside_it_does_not_come_back() {
 #[test]
 fn what_a_worker_says_that_it_keeps_counts_for_its_own_requests_only() {
     let gateway = values(1 << 30);
-    let brought = |outputs| wire::Brought {
+    let brought = |outputs| wire::ItemOutputs {
         times: TIMES,
         outputs,
         kept: Ports::from_bits(u64::MAX),

@@ -19,7 +19,7 @@ use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::execution::ExecutionTimes;
-use spillgate_pipeline::family::{Family, FamilyMember};
+use spillgate_pipeline::family::{Family, FamilyModel};
 use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::placement::{Decider, ServedBy};
@@ -74,7 +74,7 @@ fn deployment(decider: Decider) -> Deployment {
         let bytes = std::fs::File::create(base_dir.join(&file)).unwrap();
         let end = BYTES - name.len() as u64;
         bytes.write_all_at(name.as_bytes(), end).unwrap();
-        FamilyMember { name, file }
+        FamilyModel { name, file }
     });
     pipeline.modules[1].family = Some(Arc::new(Family {
         pattern: "*.pt".to_owned(),

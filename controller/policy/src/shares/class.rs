@@ -6,7 +6,7 @@ use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Offered, Portion};
 
-use super::clock::{Account, Clock, Member, Members};
+use super::clock::{Account, Clock, Sharer, Sharers};
 use super::{
     CLIENTS_MAX, ClientStream, DEBT_AIM, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, TRIM_MAX,
 };
@@ -21,7 +21,7 @@ const AHEAD: f64 = 2.0;
 struct Client {
     account: Account,
     clock: Clock<ClientStream>,
-    streams: Members<ClientStream, Account>,
+    streams: Sharers<ClientStream, Account>,
     /// Virtual time of the class up to which the streams have had their tokens.
     handed_out: f64,
     /// Tokens that the streams get besides, so that those that are served are in debt.
@@ -37,7 +37,7 @@ struct Client {
     weight: f64,
 }
 
-impl Member for Client {
+impl Sharer for Client {
     fn account(&mut self) -> &mut Account {
         &mut self.account
     }
@@ -48,7 +48,7 @@ impl Client {
         Client {
             account: Account::new(now, weight),
             clock: Clock::default(),
-            streams: Members::default(),
+            streams: Sharers::default(),
             handed_out: at,
             trim: 0.0,
             sweep: Sweep::default(),
@@ -146,7 +146,7 @@ impl Debts {
 pub(super) struct Class {
     /// The gate that this class and the higher ones use: lower classes do not change it.
     pub(super) gate: Gate,
-    clients: Members<ClientKey, Client>,
+    clients: Sharers<ClientKey, Client>,
     clock: Clock<ClientKey>,
     /// Tokens that higher classes used and the clock has yet to skip.
     owed: f64,
@@ -159,7 +159,7 @@ impl Class {
     pub(super) fn new(gate: Gate) -> Self {
         Class {
             gate,
-            clients: Members::default(),
+            clients: Sharers::default(),
             clock: Clock::default(),
             owed: 0.0,
             lent: 0.0,

@@ -28,7 +28,7 @@ const CREDIT_MIN: f64 = 2.0;
 pub(super) const DEBT_MAX: f64 = 3.0;
 
 /// The members of a group by key.
-pub(super) type Members<K, M> = IndexMap<K, M, FxBuildHasher>;
+pub(super) type Sharers<K, M> = IndexMap<K, M, FxBuildHasher>;
 
 /// What a member has used.
 #[derive(Clone, Debug)]
@@ -71,12 +71,12 @@ impl Account {
 }
 
 /// A member of a group.
-pub(super) trait Member {
+pub(super) trait Sharer {
     fn account(&mut self) -> &mut Account;
 }
 
 /// A member that is an account and nothing else.
-impl Member for Account {
+impl Sharer for Account {
     fn account(&mut self) -> &mut Account {
         self
     }
@@ -184,7 +184,7 @@ impl<K: Copy + Ord + std::hash::Hash> Clock<K> {
     }
 
     /// Hands out tokens.
-    pub(super) fn advance<M: Member>(&mut self, mut tokens: f64, members: &mut Members<K, M>) {
+    pub(super) fn advance<M: Sharer>(&mut self, mut tokens: f64, members: &mut Sharers<K, M>) {
         while let Some(&Reverse((Moment(at), key))) = self.full_at.peek() {
             let until = (at - self.now).max(0.0) * self.weight;
             if until > tokens {
@@ -193,7 +193,7 @@ impl<K: Copy + Ord + std::hash::Hash> Clock<K> {
             tokens -= until;
             self.now = self.now.max(at);
             self.full_at.pop();
-            let Some(account) = members.get_mut(&key).map(Member::account) else {
+            let Some(account) = members.get_mut(&key).map(Sharer::account) else {
                 continue;
             };
             let full_at = account.tag + self.span(account);

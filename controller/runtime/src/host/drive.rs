@@ -15,7 +15,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_process::job::Job;
 use spillgate_protocol::message::{
-    Address, Envelope, Link, Message, ToController, ToDevice, ToGateway,
+    Address, Envelope, EnvelopeSender, Message, ToController, ToDevice, ToGateway,
 };
 
 use super::{CHECKED_ONE_IN, Command, Control, OpenRequest, Outboxes, Outgoing, PipelineHost};
@@ -47,7 +47,7 @@ pub(super) fn keep(held: Result<(), Violation>, effects: &mut Effects) {
 }
 
 /// The local link to the roles of this process: a call under the host's lock.
-impl Link<Arc<Job>> for PipelineHost {
+impl EnvelopeSender<Arc<Job>> for PipelineHost {
     fn send(&self, envelope: Envelope<Arc<Job>>) {
         self.act(|control, now, effects| self.carry(control, now, envelope.into(), effects));
     }

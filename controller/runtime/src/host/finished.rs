@@ -14,7 +14,9 @@ use spillgate_protocol::message::{
 };
 
 use super::drive::{Effects, keep};
-use super::{Brought, CHECKED_ONE_IN, Control, MemberResult, OpenRequest, Outgoing, PipelineHost};
+use super::{
+    CHECKED_ONE_IN, Control, ItemOutputs, ItemResult, OpenRequest, Outgoing, PipelineHost,
+};
 use crate::record::BatchRecord;
 
 impl Control {
@@ -33,7 +35,7 @@ impl PipelineHost {
         &self,
         batch: &BatchRecord,
         forecasters: &[GatewayId],
-        members: impl ExactSizeIterator<Item = MemberResult>,
+        members: impl ExactSizeIterator<Item = ItemResult>,
     ) {
         let say = |to, message| Envelope {
             from: Address::Device(batch.device),
@@ -105,7 +107,7 @@ impl PipelineHost {
 
     /// A role of another process says something to a gateway or controller of this one. `brought` comes with the end of a batch,
     /// one entry a member.
-    pub fn heard(&self, mut envelope: Envelope<Arc<Job>>, brought: Vec<Brought>) {
+    pub fn heard(&self, mut envelope: Envelope<Arc<Job>>, brought: Vec<ItemOutputs>) {
         // Freed without the host's lock.
         let mut unwanted = Vec::new();
         self.act(|control, now, effects| {
@@ -174,10 +176,10 @@ impl PipelineHost {
         &self,
         control: &mut Control,
         module: ModuleId,
-        member: MemberResult,
+        member: ItemResult,
         unwanted: &mut Vec<(Arc<Job>, Ran)>,
     ) -> Finished {
-        let MemberResult {
+        let ItemResult {
             request,
             job,
             times,
@@ -206,7 +208,7 @@ impl PipelineHost {
     }
 
     /// What a module brought for a request whose gateway is in another process.
-    fn bring(&self, module: ModuleId, member: MemberResult) -> (Finished, Brought) {
+    fn bring(&self, module: ModuleId, member: ItemResult) -> (Finished, ItemOutputs) {
         let (result, outputs) = match member.result {
             Ok(outputs) => {
                 let output = |port: PortRef| outputs.get(usize::from(port.port));
@@ -218,7 +220,7 @@ impl PipelineHost {
             request: member.request.id,
             result,
         };
-        let brought = Brought {
+        let brought = ItemOutputs {
             times: member.times,
             outputs,
             damage: member.job.damage(),
@@ -247,7 +249,7 @@ struct ForGateway {
     id: GatewayId,
     members: Vec<Finished>,
     /// Where the gateway is in another process.
-    brought: Vec<Brought>,
+    brought: Vec<ItemOutputs>,
 }
 
 impl ForGateway {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Outgoing, Way};
+use super::{Outgoing, OutgoingSender};
 
 #[derive(Default)]
 struct Pending {
@@ -17,7 +17,7 @@ struct Pending {
 
 /// What is to be sent on one way.
 pub(super) struct Outbox {
-    way: Way,
+    way: OutgoingSender,
     pending: Mutex<Pending>,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Turn<'_> {
 
 impl Outbox {
     /// An empty one.
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(way: OutgoingSender) -> Self {
         Outbox {
             way,
             pending: Mutex::default(),

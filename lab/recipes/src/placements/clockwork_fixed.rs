@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::placement::recipe::{
-    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
 };
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
@@ -31,7 +31,7 @@ pub(super) const RECIPE: Recipe = Recipe {
         also_too_late: true,
     },
     eviction: Eviction::LeastRecentlyUsed,
-    link_order: LinkOrder::Load,
+    host_to_device_order: HostToDeviceOrder::Load,
     weighs_for_one: false,
     is_fair: false,
     beside: None,

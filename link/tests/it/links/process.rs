@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_link::links::{Links, LinksConfig, Roles, Security};
+use spillgate_link::links::{PeerLinks, PeerLinksConfig, Roles, Security};
 use spillgate_link::serve;
 use spillgate_link::tls::LinkTls;
-use spillgate_link::wire::{Brought, Parcel};
+use spillgate_link::wire::{ItemOutputs, Parcel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Envelope, Message, ToDevice};
-use spillgate_protocol::session::rights::{Member, Roster, Seat};
+use spillgate_protocol::session::rights::{LinkProcess, RoleHolder, Roster};
 use spillgate_protocol::session::{Greeting, PipelineHash, Timing};
 use spillgate_protocol::values::Peer;
 use tokio::net::TcpListener;
@@ -34,7 +34,7 @@ fn roster() -> Roster {
     ];
     let seats = seats.map(|(role, process, what)| {
         let (process, what) = (process.into(), what.to_owned());
-        (role, Seat { process, what })
+        (role, RoleHolder { process, what })
     });
     seats.into_iter().collect()
 }
@@ -61,7 +61,7 @@ impl Roles for Heard {
         self.note(&format!("{what} {}", peer.incarnation.0));
     }
 
-    fn heard(&self, _: Peer, envelope: Envelope<Parcel>, _: Vec<Brought>) {
+    fn heard(&self, _: Peer, envelope: Envelope<Parcel>, _: Vec<ItemOutputs>) {
         match envelope.message {
             Message::Device(ToDevice::Requests(arrivals)) => {
                 let deadlines = arrivals.iter().map(|a| a.request.deadline);
@@ -113,7 +113,7 @@ impl Heard {
 /// A process with one role.
 pub(crate) struct Process {
     pub(crate) heard: Arc<Heard>,
-    pub(crate) links: Arc<Links>,
+    pub(crate) links: Arc<PeerLinks>,
     began: Instant,
     ahead: Duration,
     pub(crate) life: Incarnation,
@@ -150,7 +150,7 @@ impl Process {
             pipeline,
             incarnation: life,
         };
-        let links = Links::new(LinksConfig {
+        let links = PeerLinks::new(PeerLinksConfig {
             me: Arc::new(me),
             timing: Timing::default(),
             seed: life.0,
@@ -186,7 +186,7 @@ impl Process {
 
     /// Dials a process of which it knows the address alone.
     pub(crate) fn dials(&self, at: SocketAddr) {
-        let peer = Member {
+        let peer = LinkProcess {
             name: "any".into(),
             kinds: Vec::new(),
         };

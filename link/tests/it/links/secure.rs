@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_link::tls::LinkTls;
 use spillgate_protocol::message::Address;
 use spillgate_protocol::session::entrance::STRANGERS_MAX;
-use spillgate_protocol::session::rights::{Kind, Member};
+use spillgate_protocol::session::rights::{Kind, LinkProcess};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -15,14 +15,14 @@ use super::certificates::Authority;
 use super::logs::Logs;
 use super::process::{CONTROLLER, DEVICE, GATEWAY, PATIENCE, Process, any};
 
-fn member(name: &str, kind: Kind) -> Member {
-    Member {
+fn member(name: &str, kind: Kind) -> LinkProcess {
+    LinkProcess {
         name: name.into(),
         kinds: vec![kind],
     }
 }
 
-fn worker() -> Member {
+fn worker() -> LinkProcess {
     member("a-1", Kind::Worker)
 }
 
@@ -43,7 +43,7 @@ fn with(role: Address, life: u64, authority: &Authority, name: &str) -> Process 
 async fn refused(
     gateway: &Process,
     device: &Process,
-    peer: Member,
+    peer: LinkProcess,
     dialler_says: &str,
     listener_says: &str,
 ) {

@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use spillgate_link::wire::bounds::{RATIO_MAX, SPAN_MAX, TIMESTAMP_MAX};
-use spillgate_link::wire::{Brought, Packet, Parcel};
+use spillgate_link::wire::{ItemOutputs, Packet, Parcel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Envelope, Message, ToGateway};
@@ -77,7 +77,7 @@ fn message() -> impl Strategy<Value = Packet> {
         messages::to_device().prop_map(|message| (Message::Device(message), Vec::new())),
     ];
     (address(), any::<(u64, u16)>(), content).prop_map(|(from, (incarnation, to), content)| {
-        let (message, mut brought): (Message<Parcel>, Vec<Brought>) = content;
+        let (message, mut brought): (Message<Parcel>, Vec<ItemOutputs>) = content;
         let incarnation = Incarnation(incarnation);
         for member in &mut brought {
             member.times.incarnation = incarnation;

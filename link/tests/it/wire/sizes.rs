@@ -6,7 +6,7 @@ use bytes::Bytes;
 use expect_test::expect;
 use prost::Message as _;
 
-use spillgate_link::wire::{Brought, Carried, Packet, Parcel, encode};
+use spillgate_link::wire::{Carried, ItemOutputs, Packet, Parcel, encode};
 use spillgate_picture::{Frame, FrameFormat};
 use spillgate_pipeline::id::{
     BatchId, ClientId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId,
@@ -74,7 +74,7 @@ pub(crate) fn finished() -> Packet {
         }],
     });
     if let Packet::Message { brought, .. } = &mut packet {
-        brought.push(Brought {
+        brought.push(ItemOutputs {
             times: ModuleTimes {
                 module: ModuleId(2),
                 worker: WorkerId(3),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::{LIMITS, port, request};
-use crate::values::{Kept, Known, Peer};
+use crate::values::{KeptValues, KnownValues, Peer};
 use spillgate_pipeline::id::RequestId;
 
 const PROCESSES: usize = 2;
@@ -55,7 +55,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 struct Process {
     peer: Peer,
-    kept: Kept<u64>,
+    kept: KeptValues<u64>,
     /// From the gateway.
     inbound: VecDeque<Say>,
     /// Requests that are given back.
@@ -63,7 +63,7 @@ struct Process {
 }
 
 struct World {
-    known: Known,
+    known: KnownValues,
     /// Requests that have not ended, and the ordinal of those that came so far.
     open: BTreeMap<u64, RequestId>,
     processes: Vec<Process>,
@@ -81,12 +81,12 @@ impl World {
     fn new() -> Self {
         let process = |at: usize| Process {
             peer: Peer(at as u64),
-            kept: Kept::new(LIMITS),
+            kept: KeptValues::new(LIMITS),
             inbound: VecDeque::new(),
             outbound: VecDeque::new(),
         };
         World {
-            known: Known::default(),
+            known: KnownValues::default(),
             open: (0..6).map(|id| (id, request(0, id))).collect(),
             processes: (0..PROCESSES).map(process).collect(),
             n_sessions: PROCESSES as u64,

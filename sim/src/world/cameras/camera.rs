@@ -10,7 +10,7 @@ use spillgate_pipeline::id::GatewayId;
 use spillgate_pipeline::time::Timestamp;
 
 use super::setting::SimCamera;
-use crate::network::{Link, Sent};
+use crate::network::{EmulatedUplink, Sent};
 
 /// Bits of a report: it goes behind the frames on the link.
 const REPORT_BITS: f64 = 8.0 * 64.0;
@@ -40,7 +40,7 @@ pub(super) struct Camera {
     pub(super) known: Uplink,
     /// Its frames that the gateway has not answered.
     pub(super) n_open: usize,
-    link: Link,
+    link: EmulatedUplink,
     n_captured: u64,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_camera::BitDensity;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::network::Link;
+use crate::network::EmulatedUplink;
 
 /// A camera: a client with one stream, whose frames go over a link of its own.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct SimCamera {
     /// From capturing a frame to its result, at the camera. The pipeline's SLO bounds what the server gives.
     pub slo: Duration,
     /// Its link, on which nothing has been sent yet. Results take half of its round trip.
-    pub link: Link,
+    pub link: EmulatedUplink,
     /// Longer side of what it captures, in pixels.
     pub side: u32,
     /// Bits of its frames.

@@ -38,7 +38,7 @@ pub(in crate::world) enum Load {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Route {
     /// The number that each side gave it.
     pub(super) numbers: [Option<Connection>; 2],
     /// Whether each side has it still.
@@ -68,7 +68,7 @@ pub(super) struct Side {
 pub(super) struct Pair {
     pub(super) sides: [Side; 2],
     travel: Travel,
-    pub(super) ways: IndexMap<u64, Way, FxBuildHasher>,
+    pub(super) ways: IndexMap<u64, Route, FxBuildHasher>,
     next_way: u64,
     /// Nothing arrives at each side before that.
     pub(super) blocked: [Timestamp; 2],
@@ -123,7 +123,7 @@ impl Pair {
     pub(super) fn dial(&mut self, connection: Connection) -> u64 {
         let id = self.next_way;
         self.next_way += 1;
-        let way = Way {
+        let way = Route {
             numbers: [Some(connection), None],
             is_open: [true, false],
             last: [Timestamp::ZERO; 2],
@@ -137,7 +137,7 @@ impl Pair {
     /// The connection that a side has by that number.
     pub(super) fn way_of(&self, side: usize, connection: Connection) -> Option<u64> {
         let mut ways = self.ways.iter().rev();
-        let has_it = |way: &Way| way.is_open[side] && way.numbers[side] == Some(connection);
+        let has_it = |way: &Route| way.is_open[side] && way.numbers[side] == Some(connection);
         ways.find(|(_, way)| has_it(way)).map(|(id, _)| *id)
     }
 

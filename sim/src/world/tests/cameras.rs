@@ -6,7 +6,7 @@ use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::policy::{Adapt, AdaptName, DispatchPolicyName};
 
 use super::*;
-use crate::network::Link;
+use crate::network::EmulatedUplink;
 use crate::world::{CameraFigures, FrameBits, FramesReport, SimCamera};
 
 /// Side, accuracy, and milliseconds of a batch of `n`: 4 and so many times `n`.
@@ -20,7 +20,7 @@ fn camera(name: &str, trace: BandwidthTrace) -> SimCamera {
         name: name.to_owned(),
         rate: 20.0,
         slo: SLO,
-        link: Link::new(trace, Duration::ZERO, TRIP, MS),
+        link: EmulatedUplink::new(trace, Duration::ZERO, TRIP, MS),
         side: 512,
         bits: FrameBits::new([(512, BITS)]),
         encoding: MS * 2,

@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::sending::BACKLOG;
-use super::{Running, Way, client_result};
+use super::{Attempt, Running, client_result};
 use crate::resize::Scale;
-use crate::stream::link::Link;
+use crate::stream::open_stream::OpenStream;
 
 /// Most frames that wait to be sent while the stream moves: ten seconds of a fast camera. A frame that becomes due
 /// beyond them is refused.
@@ -33,7 +33,7 @@ impl Running<'_> {
     }
 
     /// The stream goes on elsewhere.
-    pub(super) fn move_on(&mut self, cause: &str) -> Way {
+    pub(super) fn move_on(&mut self, cause: &str) -> Attempt {
         self.moves += 1;
         self.outgoing = None;
         // Those that were to be sent again wait among the others.
@@ -41,15 +41,15 @@ impl Running<'_> {
         let name = &self.config.name;
         let line = format!("{name}: {cause}; going on at another one");
         self.board.screen.line(&line);
-        Way::Moving {
+        Attempt::Moving {
             cause: cause.to_owned(),
-            attempt: Box::pin(Link::elsewhere(self.config.clone())),
+            attempt: Box::pin(OpenStream::elsewhere(self.config.clone())),
         }
     }
 
     /// Whether frames wait to be sent.
-    pub(super) fn holds_frames(&self, way: &Way) -> bool {
-        matches!(way, Way::Moving { .. }) || !self.held.is_empty()
+    pub(super) fn holds_frames(&self, way: &Attempt) -> bool {
+        matches!(way, Attempt::Moving { .. }) || !self.held.is_empty()
     }
 
     /// Makes room for one more frame that waits.

@@ -4,7 +4,7 @@ use std::future::pending;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Running, SessionEnd, Way, span};
+use super::{Attempt, Running, SessionEnd, span};
 
 /// Waits until then; for ever where there is no such time.
 pub(super) async fn at(time: Option<Instant>) {
@@ -17,8 +17,8 @@ pub(super) async fn at(time: Option<Instant>) {
 impl Running<'_> {
     /// When a server that is sent frames is lost for its silence: a frame has waited as long as an answer may take, and in that time
     /// nothing came, nor did a full connection take more. A frame that a slow link carries for long is no reason.
-    pub(super) fn silent_at(&self, way: &Way) -> Option<Instant> {
-        let Way::Open(link) = way else {
+    pub(super) fn silent_at(&self, way: &Attempt) -> Option<Instant> {
+        let Attempt::Open(link) = way else {
             return None;
         };
         let (_, first) = self.waiting.first_key_value()?;

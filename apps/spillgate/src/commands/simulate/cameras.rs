@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_camera::bandwidth::BandwidthTrace;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_sim::network::Link;
+use spillgate_sim::network::EmulatedUplink;
 use spillgate_sim::{CameraFigures, FrameBits, FramesReport, SimCamera};
 
 use super::load;
@@ -84,7 +84,7 @@ impl CamerasArgs {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let camera = |i| {
             let offset = trace.period().mul_f64(rng.random());
-            let link = Link::new(trace.clone(), offset, self.camera_rtt, ACKNOWLEDGED_IN);
+            let link = EmulatedUplink::new(trace.clone(), offset, self.camera_rtt, ACKNOWLEDGED_IN);
             let within = rng.random::<f64>() / self.camera_fps;
             SimCamera {
                 name: format!("camera-{i}"),

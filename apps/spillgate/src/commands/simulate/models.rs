@@ -11,7 +11,7 @@ use crate::placing::Placing;
 use clap::Args;
 use indexmap::IndexMap;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
+use spillgate_pipeline::family::{Family, FamilyModel, MEMBERS_MAX};
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::Decider;
@@ -335,7 +335,7 @@ pub(super) fn placed(contender: &Contender, placing: Option<&Placing>) -> Conten
 /// Gives each module a family of that many models. Modules share none.
 fn give_models(pipeline: &mut Pipeline, n: u16) {
     for module in pipeline.modules.iter_mut().skip(1) {
-        let members = (0..n).map(|i| FamilyMember {
+        let members = (0..n).map(|i| FamilyModel {
             name: format!("{i:05}"),
             file: format!("{i:05} of --models for {}", module.name),
         });

@@ -1,6 +1,6 @@
 //! Which files have one content, so that names of models that say the same share one model.
 //!
-//! Links to one file are known by its inode. Of other files those that have one length and one end are compared byte by byte. At its end a
+//! PeerLinks to one file are known by its inode. Of other files those that have one length and one end are compared byte by byte. At its end a
 //! TorchScript archive has the checksums of its entries, so files of different content are hardly ever compared, and a family of different
 //! models costs no more than these reads.
 //!

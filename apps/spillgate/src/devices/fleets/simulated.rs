@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_backend::operator::Library;
-use spillgate_pipeline::family::FamilyMember;
+use spillgate_pipeline::family::FamilyModel;
 use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::PlacementPolicy;
@@ -117,7 +117,7 @@ pub fn loads(deployment: &Deployment, weights: &Weights) -> Vec<Vec<Duration>> {
     let of_module = |module: &Module| {
         let members = module.family.iter().flat_map(|family| &family.members);
         let given = weights.bytes[module.id.idx()];
-        let file = |member: &FamilyMember| deployment.base_dir.join(&member.file);
+        let file = |member: &FamilyModel| deployment.base_dir.join(&member.file);
         let bytes = members.map(|member| given.unwrap_or_else(|| size(&file(member))));
         let device = module.devices.first().map(|device| resolve_device(device));
         let profiled = load(module, &device.unwrap_or_default(), &deployment.profiles);

@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use spillgate_link::wire::{Brought, Parcel};
+use spillgate_link::wire::{ItemOutputs, Parcel};
 use spillgate_picture::Damage;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::id::{BatchId, ClientId, Incarnation, MemberId, VariantId};
@@ -25,7 +25,7 @@ use super::policy::{clients, demand, guidance, order, plan, portion, state};
 use super::values::{outputs, parcel};
 use super::{module, request_id, span, text, time, worker};
 
-pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
+pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<ItemOutputs>)> {
     let others = prop_oneof![
         started().prop_map(ToGateway::Started),
         (worker(), request_id(), ".{0,20}").prop_map(|(worker, request, why)| {
@@ -72,7 +72,7 @@ fn started() -> impl Strategy<Value = Started> {
     })
 }
 
-fn finished() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
+fn finished() -> impl Strategy<Value = (ToGateway, Vec<ItemOutputs>)> {
     let batch = (any::<u64>(), 0..=BATCH_MAX);
     (worker(), batch, span(), vec(member(), 0..4)).prop_map(|(worker, batch, took, all)| {
         let (members, brought) = all.into_iter().unzip();
@@ -87,7 +87,7 @@ fn finished() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
     })
 }
 
-fn member() -> impl Strategy<Value = (Finished, Brought)> {
+fn member() -> impl Strategy<Value = (Finished, ItemOutputs)> {
     let result = prop_oneof![
         (any::<u64>(), outputs()).prop_map(|(bits, out)| (Ok(Filled::from_bits(bits)), Some(out))),
         text().prop_map(|text| (Err(Fault::Module(text)), None)),
@@ -97,7 +97,7 @@ fn member() -> impl Strategy<Value = (Finished, Brought)> {
     let damage = (0..5u32).prop_map(Damage::of_number);
     let all = (request_id(), times(), result, kept, damage);
     all.prop_map(|(request, times, (result, outputs), kept, damage)| {
-        let brought = Brought {
+        let brought = ItemOutputs {
             times,
             outputs,
             kept,

@@ -23,7 +23,7 @@ pub(super) use rates::Rates;
 use super::Placement;
 use super::events::PlacementCommand;
 use super::fair::Fairness;
-use spillgate_pipeline::placement::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
+use spillgate_pipeline::placement::recipe::{Eviction, HostToDeviceOrder, LateLoads, LoadRule};
 
 /// A content device weighs all weights again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
@@ -130,9 +130,9 @@ impl Placement {
             (free, DeviceId(i as u16))
         });
         let mut links: Vec<_> = links.filter(|(free, _)| *free < horizon).collect();
-        match self.recipe.link_order {
-            LinkOrder::Free => links.sort_unstable(),
-            LinkOrder::Load => {
+        match self.recipe.host_to_device_order {
+            HostToDeviceOrder::Free => links.sort_unstable(),
+            HostToDeviceOrder::Load => {
                 let load = |(_, device): &(Timestamp, DeviceId)| self.demands.load(*device);
                 links.sort_by(|a, b| load(a).total_cmp(&load(b)));
             }

@@ -12,7 +12,7 @@ fn span(ms: u64) -> Duration {
 const AHEAD: Duration = Duration::from_secs(5);
 
 /// Exchanges clocks at `at` over ways that take so long there and back.
-fn exchange(link: &mut LinkEstimate, at: Timestamp, there: Duration, back: Duration) {
+fn exchange(link: &mut UplinkEstimate, at: Timestamp, there: Duration, back: Duration) {
     let report = link.report(at);
     let came = at + there + AHEAD;
     let answer = ClockAnswer {
@@ -24,20 +24,20 @@ fn exchange(link: &mut LinkEstimate, at: Timestamp, there: Duration, back: Durat
 }
 
 /// Hears at `now` that a frame came half a round trip before.
-fn received(link: &mut LinkEstimate, now: Timestamp, number: u64) {
+fn received(link: &mut UplinkEstimate, now: Timestamp, number: u64) {
     let way = link.round_trip().unwrap_or_default() / 2;
     link.received(now, number, now - way + AHEAD);
 }
 
-fn of_round_trip(round_trip: Duration) -> LinkEstimate {
-    let mut link = LinkEstimate::default();
+fn of_round_trip(round_trip: Duration) -> UplinkEstimate {
+    let mut link = UplinkEstimate::default();
     exchange(&mut link, ms(0), round_trip / 2, round_trip / 2);
     link
 }
 
 #[test]
 fn nothing_is_known_of_a_new_link() {
-    let mut link = LinkEstimate::default();
+    let mut link = UplinkEstimate::default();
     assert_eq!(link.bandwidth(ms(5)), None);
     assert_eq!((link.round_trip(), link.server_clock(ms(5))), (None, None));
     assert_eq!(link.longest_out(ms(5)), Duration::ZERO);
@@ -79,7 +79,7 @@ fn frames_behind_each_other_each_count_their_own_time() {
 fn the_mean_is_the_harmonic_one_of_the_last_three() {
     let mut link = of_round_trip(span(0));
     let mut now = ms(1000);
-    let mut send = |link: &mut LinkEstimate, number: u64, takes: u64| {
+    let mut send = |link: &mut UplinkEstimate, number: u64, takes: u64| {
         link.sent(now, number, 125_000);
         now = now + span(takes);
         received(link, now, number);
@@ -107,7 +107,7 @@ fn what_an_acknowledgement_meets_on_its_way_does_not_count() {
 #[test]
 fn ways_that_differ_there_and_back_do_not_harm_the_bandwidth() {
     for there in [0, 5, 15, 20] {
-        let mut link = LinkEstimate::default();
+        let mut link = UplinkEstimate::default();
         exchange(&mut link, ms(0), span(there), span(20 - there));
         link.sent(ms(100), 0, 25_000);
         link.received(ms(140), 0, ms(120 + there) + AHEAD);
@@ -140,7 +140,7 @@ fn what_the_link_has_carried_by_now_waits_no_more() {
     for n in 1..4 {
         link.sent(ms(200), n, 25_000);
     }
-    let waiting = |link: &LinkEstimate, at| (link.bits_waiting(ms(at)) / 1e3).round();
+    let waiting = |link: &UplinkEstimate, at| (link.bits_waiting(ms(at)) / 1e3).round();
     assert_eq!(waiting(&link, 200), 600.0);
     assert_eq!(waiting(&link, 210), 500.0);
     // Its acknowledgement is due at 240 ms: until then the second one is on the link.
@@ -187,7 +187,7 @@ fn a_frame_that_nobody_acknowledges_is_forgotten() {
 
 #[test]
 fn clocks_are_compared_by_the_quickest_exchange() {
-    let mut link = LinkEstimate::default();
+    let mut link = UplinkEstimate::default();
     exchange(&mut link, ms(10), span(300), span(10));
     let first = link.server_clock(ms(1000)).unwrap();
     assert_eq!(first, ms(1000) + AHEAD + span(145), "half of 290 ms off");
@@ -202,7 +202,7 @@ fn clocks_are_compared_by_the_quickest_exchange() {
 
 #[test]
 fn answers_that_cannot_be_are_not_believed() {
-    let mut link = LinkEstimate::default();
+    let mut link = UplinkEstimate::default();
     let reported = link.report(ms(100)).clock;
     let answer = |reported, came, written| ClockAnswer {
         reported,

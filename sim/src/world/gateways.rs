@@ -21,7 +21,7 @@ use super::cluster::Bug;
 use super::crashes::Life;
 
 /// A gateway.
-pub(super) struct Home {
+pub(super) struct SimGateway {
     pub(super) life: Life,
     /// It keeps, of each open request, the device time that it used, in nanoseconds.
     pub(super) policy: Gateway<u64, ()>,
@@ -88,7 +88,7 @@ impl World {
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
         let here = self.clock(Address::Gateway(home)).read(self.now);
-        let Home { policy, life, .. } = &mut self.homes[home.idx()];
+        let SimGateway { policy, life, .. } = &mut self.homes[home.idx()];
         if life.is_down {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl World {
             return;
         }
         let clock = self.clock(Address::Gateway(GatewayId(home as u16)));
-        let Home { policy, armed, .. } = &mut self.homes[home];
+        let SimGateway { policy, armed, .. } = &mut self.homes[home];
         if let Some(at) = policy.next_wakeup().map(|at| clock.moment(at))
             && at < *armed
         {

@@ -53,7 +53,7 @@ struct Exchange {
 
 /// The link, as one stream finds it. Times are the camera's clock, but for those of [`ClockAnswer`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct LinkEstimate {
+pub(super) struct UplinkEstimate {
     out: VecDeque<Out>,
     /// Of the last frames.
     paths: VecDeque<Path>,
@@ -63,7 +63,7 @@ pub(super) struct LinkEstimate {
     came_at: Timestamp,
 }
 
-impl LinkEstimate {
+impl UplinkEstimate {
     /// A frame was given to the connection.
     pub(super) fn sent(&mut self, now: Timestamp, number: u64, bytes: usize) {
         let is_waited_for = |out: &Out| now.since(out.sent_at) < OUT_LONGEST;

@@ -27,7 +27,7 @@ pub(crate) const MOVE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Between two attempts to do so: those of a list that are there are tried within one of them.
 const MOVE_PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) struct Link {
+pub(super) struct OpenStream {
     pub(super) opened: pb::StreamOpened,
     /// Taken by the sender; when it is dropped the server knows that no more frames come.
     pub(super) outgoing: Option<mpsc::Sender<StreamRequest>>,
@@ -36,7 +36,7 @@ pub(super) struct Link {
     pub(super) upload: Upload,
 }
 
-impl Link {
+impl OpenStream {
     /// Connects and opens a stream.
     pub(super) async fn open(config: &SessionConfig) -> Result<Self> {
         let (mut client, upload) = config.server.connect().await?;
@@ -71,7 +71,7 @@ impl Link {
             bail!("the server did not answer `open`; is it a Spillgate server of this version?");
         };
         opened.pipeline = printable_line(&opened.pipeline).into_owned();
-        Ok(Link {
+        Ok(OpenStream {
             opened,
             outgoing: Some(outgoing),
             answers,
@@ -84,7 +84,7 @@ impl Link {
     pub(super) async fn elsewhere(config: SessionConfig) -> Option<Self> {
         let attempts = async {
             loop {
-                if let Ok(link) = Link::open(&config).await {
+                if let Ok(link) = OpenStream::open(&config).await {
                     return link;
                 }
                 sleep(MOVE_PAUSE).await;
@@ -99,7 +99,7 @@ impl Link {
         loop {
             sleep(backoff.pause()).await;
             // The reason was reported when the server was lost; it has not come back yet.
-            if let Ok(link) = Link::open(&config).await {
+            if let Ok(link) = OpenStream::open(&config).await {
                 return link;
             }
         }
