@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use spillgate_jellyfish::cameras::{F1_POINTS, Zoo};
 use spillgate_pipeline::bandwidth::BandwidthTrace;
-use spillgate_sim::jellyfish::{F1_POINTS, Zoo};
 use spillgate_sim::network::synthetic;
 
 use super::report::{self, Report};

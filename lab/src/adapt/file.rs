@@ -7,8 +7,9 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use spillgate_backend::file;
 use spillgate_controller_policy::adaptation::{
-    ClientDemand, Instance, SLO_BOUNDS, VARIANTS_MAX, Variant, WORKERS_MAX,
+    ClientDemand, Instance, VARIANTS_MAX, Variant, WORKERS_MAX,
 };
+use spillgate_jellyfish::adaptation::SLO_BOUNDS;
 
 /// Largest file that is read: thousands of clients with budgets for 16 variants.
 const BYTES_MAX: usize = 16 << 20;

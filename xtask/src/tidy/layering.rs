@@ -32,6 +32,7 @@ const RECIPES: &str = "spillgate-recipes";
 const EVALUATE: &str = "spillgate-evaluate";
 const BENCH: &str = "spillgate-bench";
 const HOSTILE: &str = "spillgate-hostile";
+const JELLYFISH: &str = "spillgate-jellyfish";
 const TRAIN: &str = "spillgate-train";
 const XTASK: &str = "xtask";
 
@@ -73,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         TELEMETRY,
         &[PIPELINE, PICTURE, PROTO, BACKEND, CONTROLLER, WORKER],
     ),
+    (JELLYFISH, &[PIPELINE, CONTROLLER_POLICY, SIM]),
     (
         EVALUATE,
         &[
@@ -80,6 +82,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             CONTROLLER_POLICY,
             WORKER_POLICY,
             SIM,
+            JELLYFISH,
             RECIPES,
             BACKEND,
             MODULES,
@@ -105,6 +108,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             EVALUATE,
             BENCH,
             HOSTILE,
+            JELLYFISH,
             TRAIN,
         ],
     ),

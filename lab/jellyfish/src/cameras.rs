@@ -10,7 +10,7 @@
 //! Cameras of the contender [`Method::Spillgate`] decide by the code of our client: sizes, reports and frames that they do not send are
 //! [`CameraPolicy`]'s. Those of the others decide as the authors' do.
 //!
-//! [`serve`] has the same cameras, links and workers, and what serves between them ([`crate::world`]).
+//! [`serve`] has the same cameras, links and workers, and what serves between them ([`spillgate_sim::world`]).
 //!
 //! Deviations: decisions and messages inside the server take no time. A worker takes the frame with the earliest deadline first; the
 //! authors take the oldest, which is the same where objectives are equal. A client without a worker sends its smallest frames,
@@ -18,8 +18,8 @@
 //!
 //! Invariants: every frame ends once; equal settings give equal reports.
 //!
-//! [`Adaptation`]: spillgate_controller_policy::adaptation::Adaptation
-//! [`Method::Spillgate`]: spillgate_controller_policy::adaptation::Method::Spillgate
+//! [`Adaptation`]: crate::adaptation::Adaptation
+//! [`Method::Spillgate`]: crate::adaptation::Method::Spillgate
 //! [`CameraPolicy`]: spillgate_pipeline::camera::CameraPolicy
 
 mod authors;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use spillgate_controller_policy::adaptation::Variant;
 use spillgate_pipeline::id::{VariantId, WorkerId};
 use spillgate_pipeline::time::format_duration;
 
-use super::instance::Variant;
 use super::report::ClientReport;
 
 /// What a client got, and what stands in its way.
@@ -60,7 +60,7 @@ pub(super) fn obstacle(
         };
     }
     let left = report.budget(frame_bits, rest);
-    if variant.serves(report.rate, left) {
+    if serves(variant, report.rate, left) {
         return Obstacle::Capacity;
     }
     let transfer = report.link().transfer(frame_bits);
@@ -68,7 +68,7 @@ pub(super) fn obstacle(
         .slo
         .saturating_sub(report.round_trip)
         .saturating_sub(rest);
-    if variant.serves(report.rate, without) {
+    if serves(variant, report.rate, without) {
         return Obstacle::Transfer { transfer, left };
     }
     let single = variant.execution.first().copied().unwrap_or_default();
@@ -76,6 +76,18 @@ pub(super) fn obstacle(
         needs: single.saturating_mul(2),
         left,
     }
+}
+
+/// Whether a worker could serve a client of that rate, alone, if its requests have this time left.
+pub fn serves(variant: &Variant, rate: f64, left: Duration) -> bool {
+    variant
+        .execution
+        .iter()
+        .zip(1u32..)
+        .any(|(execution, batch)| {
+            let keeps_up = rate * execution.as_secs_f64() <= f64::from(batch) * (1.0 + 1e-9);
+            execution.saturating_mul(2) <= left && keeps_up
+        })
 }
 
 impl fmt::Display for Explanation {

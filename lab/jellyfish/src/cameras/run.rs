@@ -2,13 +2,13 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::adaptation::{
-    Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, ClientReport,
-    STEPS_DEFAULT, SWITCH_TIME_DEFAULT,
-};
+use spillgate_controller_policy::adaptation::STEPS_DEFAULT;
 use spillgate_pipeline::camera::ClockAnswer;
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_sim::agenda::{Agenda, Rank};
+use spillgate_sim::draw::normal;
+use spillgate_sim::network::Link;
 
 use super::camera::{Camera, Frame, Reporting};
 use super::edf::Edf;
@@ -16,9 +16,10 @@ use super::mind::{CameraMind, Left};
 use super::report::{CamerasReport, End, Tally};
 use super::setting::{Contender, ENCODING, HOST, LoopSetting, OF_P99, ROUND_TRIP};
 use super::worker::{Next, Worker};
-use crate::agenda::{Agenda, Rank};
-use crate::draw::normal;
-use crate::network::Link;
+use crate::adaptation::{
+    Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadConfig, ClientReport,
+    SWITCH_TIME_DEFAULT,
+};
 
 /// Shortest part of its profiled time that a batch may take.
 const TAKES_LEAST: f64 = 0.5;
@@ -79,7 +80,7 @@ struct Run<'a> {
 ///
 /// # Errors
 /// When the scheduler refuses the variants.
-pub fn run(setting: &LoopSetting, contender: Contender) -> Result<CamerasReport, BadInstance> {
+pub fn run(setting: &LoopSetting, contender: Contender) -> Result<CamerasReport, BadConfig> {
     let mut run = Run::new(setting, contender)?;
     while let Some((now, event)) = run.agenda.pop() {
         run.on_event(now, event);
@@ -88,9 +89,9 @@ pub fn run(setting: &LoopSetting, contender: Contender) -> Result<CamerasReport,
 }
 
 impl<'a> Run<'a> {
-    fn new(setting: &'a LoopSetting, contender: Contender) -> Result<Self, BadInstance> {
+    fn new(setting: &'a LoopSetting, contender: Contender) -> Result<Self, BadConfig> {
         let mut rng = ChaCha8Rng::seed_from_u64(setting.seed);
-        let mut agenda = Agenda::new();
+        let mut agenda = Agenda::default();
         let starts = setting.starts(&mut rng);
         let mut cameras = Vec::new();
         let wish = match contender {
@@ -362,7 +363,7 @@ impl<'a> Run<'a> {
 }
 
 impl Serving {
-    fn new(setting: &LoopSetting, contender: Contender) -> Result<Self, BadInstance> {
+    fn new(setting: &LoopSetting, contender: Contender) -> Result<Self, BadConfig> {
         let method = match contender {
             Contender::Fixed(variant) => return Ok(Serving::Fixed(Edf::new(variant))),
             Contender::Adapted(method) => method,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::partition::Partition;
-use super::table::{Caps, LANES, Table, UNLIMITED};
+use super::table::{Caps, LANES, SplitTable, UNLIMITED};
 
 /// Clients next to each other in the row, which are added one by one, and how a worker serves them.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl Stretch {
 
     /// Takes one client more. Returns whether a worker serves them all.
     #[inline]
-    fn grow(&mut self, table: &Table, client: u16) -> bool {
+    fn grow(&mut self, table: &SplitTable, client: u16) -> bool {
         table.lower(&mut self.caps, usize::from(client));
         self.load += table.units[usize::from(client)];
         self.rank = self.rank.min(table.best_alone[usize::from(client)]);
@@ -44,7 +44,7 @@ impl Stretch {
     }
 
     /// Its relaxed value.
-    fn value(&self, table: &Table) -> i64 {
+    fn value(&self, table: &SplitTable) -> i64 {
         table.value(&self.caps, self.rank, self.load).relaxed
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct Cutter {
 
 impl Cutter {
     /// Cuts a row for that many workers. Returns the relaxed value of the best cuts, or `None` where no cuts serve all.
-    pub(super) fn cut(&mut self, table: &Table, row: &[u16], n_workers: usize) -> Option<i64> {
+    pub(super) fn cut(&mut self, table: &SplitTable, row: &[u16], n_workers: usize) -> Option<i64> {
         if !self.find_windows(table, row, n_workers) {
             return None;
         }
@@ -126,7 +126,7 @@ impl Cutter {
     ///
     /// A part of a stretch that a worker serves is one, too. So workers that take as much as they can, one after another, reach the last
     /// end of each window, and from the row's end back they reach the first one.
-    fn find_windows(&mut self, table: &Table, row: &[u16], n_workers: usize) -> bool {
+    fn find_windows(&mut self, table: &SplitTable, row: &[u16], n_workers: usize) -> bool {
         self.windows.clear();
         self.windows.resize(n_workers + 1, [0, 0]);
         let mut end = 0;
@@ -152,7 +152,7 @@ impl Cutter {
     }
 
     /// Lists the values of stretches that end in some window.
-    fn list_values(&mut self, table: &Table, row: &[u16]) {
+    fn list_values(&mut self, table: &SplitTable, row: &[u16]) {
         self.values.clear();
         self.begins.clear();
         self.begins.push(0);
@@ -175,7 +175,7 @@ impl Cutter {
 }
 
 /// The best cuts of all clients, in the order of their caps at one rank, over all ranks. `None` where no cuts serve all.
-pub(super) fn by_caps(table: &Table) -> Option<Partition> {
+pub(super) fn by_caps(table: &SplitTable) -> Option<Partition> {
     let mut cutter = Cutter::default();
     let mut row: Vec<u16> = (0..table.n_clients() as u16).collect();
     let mut best: Option<(i64, Vec<Option<usize>>)> = None;

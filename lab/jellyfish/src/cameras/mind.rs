@@ -1,11 +1,11 @@
 //! Who decides for a camera: the code that the client runs as well, or what the authors describe.
 
-use spillgate_controller_policy::adaptation::Method;
 use spillgate_pipeline::camera::{CameraFrame, CameraPolicy};
 use spillgate_pipeline::time::Timestamp;
 
 use super::authors::AuthorsPolicy;
 use super::setting::{CameraKind, Contender, ROUND_TRIP, Zoo};
+use crate::adaptation::Method;
 
 /// A frame as it left a camera.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! not matter. That is half of 3^n sums for each worker.
 
 use super::partition::Partition;
-use super::table::{Table, UNLIMITED};
+use super::table::{SplitTable, UNLIMITED};
 
 /// Most clients of a small question: each client more takes three times the work.
 pub(crate) const SMALL_MAX: usize = 10;
@@ -24,7 +24,7 @@ struct Worth {
 }
 
 /// The best split of at most [`SMALL_MAX`] clients.
-pub(super) fn best(table: &Table) -> Partition {
+pub(super) fn best(table: &SplitTable) -> Partition {
     let n_clients = table.n_clients();
     assert!(n_clients <= SMALL_MAX, "{n_clients} clients are many");
     let of_one: Vec<Option<Worth>> = (0..1 << n_clients).map(|set| worth(table, set)).collect();
@@ -68,7 +68,7 @@ pub(super) fn best(table: &Table) -> Partition {
 }
 
 /// What a worker is worth that serves this set, if one can.
-fn worth(table: &Table, set: usize) -> Option<Worth> {
+fn worth(table: &SplitTable, set: usize) -> Option<Worth> {
     if set == 0 {
         return Some(Worth::default());
     }

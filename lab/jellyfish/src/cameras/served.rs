@@ -1,5 +1,5 @@
 //! The same cameras, links and devices, served by what serves: a pipeline of one module, with gateway, planner, brokers and drop policy
-//! ([`crate::world`]). Any worker runs any variant.
+//! ([`spillgate_sim::world`]). Any worker runs any variant.
 //!
 //! As in the loop, messages inside the server take no time, and devices go on at once. All variants are in memory.
 
@@ -15,13 +15,12 @@ use spillgate_pipeline::pipeline::{Pipeline, Variant};
 use spillgate_pipeline::policy::{Adapt, AdaptName, POLICY_DEFAULT, PlanName};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_sim::network::Link;
+use spillgate_sim::{Disturbance, FrameBits, Report, Served, SimCamera, SimConfig};
 
 use super::proxy::Proxy;
 use super::report::CamerasReport;
 use super::setting::{ENCODING, HOST, LoopSetting, OF_P99, ROUND_TRIP, Zoo};
-use crate::network::Link;
-use crate::report::Report;
-use crate::world::{self, Disturbance, FrameBits, Served, SimCamera, SimConfig};
 
 /// The module that has the variants.
 const MODULE: ModuleId = ModuleId(1);
@@ -41,7 +40,7 @@ pub enum Way {
 /// The first invariant that did not hold.
 pub fn serve(setting: &LoopSetting, way: Way) -> Result<CamerasReport, Violation> {
     let config = config(setting, way);
-    Ok(figures(&setting.zoo, &world::run(config)?))
+    Ok(figures(&setting.zoo, &spillgate_sim::run(config)?))
 }
 
 fn config(setting: &LoopSetting, way: Way) -> SimConfig {

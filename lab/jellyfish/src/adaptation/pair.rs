@@ -10,10 +10,10 @@
 
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::adaptation::Reach;
 
 use super::partition::Partition;
-use super::reach::Reach;
-use super::table::Table;
+use super::table::SplitTable;
 
 /// Most clients of two workers: a set of them is one word. Larger pairs are left to single moves.
 const MEMBERS_MAX: usize = 64;
@@ -87,7 +87,7 @@ impl Pair {
     /// Splits the clients: into `first` and `second`, if there is a split of that worth.
     pub(super) fn solve(
         &mut self,
-        table: &Table,
+        table: &SplitTable,
         partition: &Partition,
         question: Question<'_>,
         rng: &mut ChaCha8Rng,
@@ -130,7 +130,7 @@ impl Pair {
     }
 
     /// Lists classes, the most accurate first.
-    fn list_classes(&mut self, table: &Table) {
+    fn list_classes(&mut self, table: &SplitTable) {
         self.classes.clear();
         let mut most = 0;
         for rank in (0..table.n_ranks()).rev() {
@@ -176,7 +176,7 @@ impl Pair {
     }
 
     /// Those of the first class, in the best split.
-    fn search(&mut self, table: &Table, floor: i64, rng: &mut ChaCha8Rng) -> Option<u64> {
+    fn search(&mut self, table: &SplitTable, floor: i64, rng: &mut ChaCha8Rng) -> Option<u64> {
         let all = u64::MAX >> (64 - self.members.len());
         let total = self.total;
         let mut best = None;
@@ -225,7 +225,7 @@ impl Pair {
     }
 
     /// The largest sum of rates of some of a set.
-    fn sum_of(&mut self, table: &Table, set: u64, least: u32, most: u32) -> Option<u32> {
+    fn sum_of(&mut self, table: &SplitTable, set: u64, least: u32, most: u32) -> Option<u32> {
         self.reach.begin(most, set.count_ones() as usize);
         self.order.clear();
         for i in each(set) {

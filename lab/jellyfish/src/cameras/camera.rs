@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::ClientReport;
 use spillgate_pipeline::camera::{CameraReport, ClockAnswer};
 use spillgate_pipeline::id::{VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_sim::network::{Link, Sent};
 
 use super::mind::{CameraMind, Left};
 use super::setting::{CameraKind, ENCODING, HOST, ROUND_TRIP, Zoo};
-use crate::network::{Link, Sent};
+use crate::adaptation::ClientReport;
 
 /// Bits of a report that is a message of its own: it goes behind the frames on the link.
 const REPORT_BITS: f64 = 8.0 * 64.0;

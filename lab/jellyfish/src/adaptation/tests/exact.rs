@@ -1,6 +1,6 @@
 //! The best answer by trying all: every set of clients of each worker, with every variant and batch size.
 
-use crate::adaptation::Instance;
+use spillgate_controller_policy::adaptation::Instance;
 
 /// Clients served, and value, of the best answer.
 pub(super) fn best(instance: &Instance) -> (usize, f64) {

@@ -14,17 +14,18 @@
 //! setting; equal events and seeds give equal commands.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+use spillgate_controller_policy::adaptation::{
+    Assignment, BadInstance, CLIENTS_MAX, ClientDemand, Instance, Setting, Variant, WORKERS_MAX,
+    aligned, rate_unit,
+};
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 
-use super::align::{Lost, aligned, switch_cost};
-use super::assignment::{Assignment, Setting};
+use super::cost::{Lost, switch_cost};
 use super::explain::{Explanation, Obstacle, obstacle};
-use super::instance::{
-    BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, Variant, WORKERS_MAX, rate_unit,
-};
 use super::report::ClientReport;
 use super::search::{Method, Search, repaired};
 
@@ -36,8 +37,6 @@ pub const QUICK_GAP: Duration = Duration::from_millis(50);
 pub const LINK_JUMP: f64 = 1.3;
 /// So it has when its round trip differs by more.
 pub const ROUND_TRIP_JUMP: Duration = Duration::from_millis(10);
-/// Steps of a whole decision, unless said otherwise: 6 to 15 ms with 160 clients on 16 workers.
-pub const STEPS_DEFAULT: u32 = 600;
 /// Steps of a quick one.
 const QUICK_STEPS: u32 = 40;
 /// Requests of a switched client that are lost, as time, unless said otherwise: frames under way, and a variant that is loaded.
@@ -153,13 +152,15 @@ pub struct Adaptation {
 
 impl Adaptation {
     /// A scheduler before its first client. Fails where no decision could be made: for variants without profiles, for instance.
-    pub fn new(config: AdaptationConfig) -> Result<Self, BadInstance> {
+    pub fn new(config: AdaptationConfig) -> Result<Self, BadConfig> {
         let variants = config.variants.iter().map(|v| v.variant.clone()).collect();
         Instance::new(variants, Vec::new(), 1, 1.0)?;
         for (idx, variant) in config.variants.iter().enumerate() {
-            Positive::FrameSize(VariantId(idx as u16)).check(variant.frame_bits)?;
+            positive(variant.frame_bits, || {
+                format!("frame size of variant {idx}")
+            })?;
         }
-        Positive::Load.check(config.load_max)?;
+        positive(config.load_max, || "the most load of a worker".to_owned())?;
         Ok(Adaptation {
             workers: config
                 .workers
@@ -356,7 +357,7 @@ impl Adaptation {
         }
         let repaired = repaired(&instance, &present, seed, QUICK_STEPS);
         let mut answers = vec![
-            present.without_idle(),
+            without_idle(&present),
             aligned(&repaired, &present, &present.workers),
         ];
         if is_whole {
@@ -473,6 +474,59 @@ impl Adaptation {
         near.truncate(self.config.n_prefetched);
         near.into_iter().map(|i| VariantId(order[i])).collect()
     }
+}
+
+/// The same assignment, in which workers that serve nobody run nothing.
+fn without_idle(assignment: &Assignment) -> Assignment {
+    let mut workers = vec![None; assignment.workers.len()];
+    for worker in assignment.clients.iter().flatten() {
+        workers[*worker] = assignment.workers[*worker];
+    }
+    Assignment {
+        workers,
+        clients: assignment.clients.clone(),
+    }
+}
+
+/// Why a scheduler cannot be built.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BadConfig {
+    /// No question could be asked.
+    Instance(BadInstance),
+    /// A number that is not finite, or not above 0.
+    NotPositive {
+        /// What it says.
+        what: String,
+        /// The number.
+        value: f64,
+    },
+}
+
+impl From<BadInstance> for BadConfig {
+    fn from(bad: BadInstance) -> Self {
+        BadConfig::Instance(bad)
+    }
+}
+
+impl fmt::Display for BadConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadConfig::Instance(bad) => bad.fmt(f),
+            BadConfig::NotPositive { what, value } => {
+                write!(f, "{what} is {value}; it is a finite number above 0")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BadConfig {}
+
+fn positive(value: f64, what: impl Fn() -> String) -> Result<(), BadConfig> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    let what = what();
+    Err(BadConfig::NotPositive { what, value })
 }
 
 /// Whether a client's link or rate has changed so much that a decision cannot wait.

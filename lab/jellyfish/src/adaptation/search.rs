@@ -4,18 +4,15 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::adaptation::{Assignment, Instance, Jellyfish, aligned};
 use spillgate_pipeline::id::VariantId;
 
-use super::align::aligned;
 use super::anneal::Annealing;
-use super::assignment::Assignment;
-use super::instance::Instance;
-use super::jellyfish::Jellyfish;
 use super::partition::Partition;
 use super::simple;
 use super::small;
 use super::stretch;
-use super::table::Table;
+use super::table::SplitTable;
 
 /// How clients get variants and workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +81,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Search {
     instance: Instance,
-    table: Table,
+    table: SplitTable,
     rng: ChaCha8Rng,
     state: State,
     /// What is served now: an answer that must be beaten.
@@ -100,7 +97,7 @@ impl Search {
         present: Option<&Assignment>,
         seed: u64,
     ) -> Self {
-        let table = Table::new(&instance);
+        let table = SplitTable::new(&instance);
         let lowest = || vec![0; table.n_workers];
         let ranks = |present: Option<&Assignment>| match present {
             Some(present) => table.ranks_of(present),
@@ -169,7 +166,7 @@ impl Search {
             State::Jellyfish(jellyfish) => jellyfish.step(table, rng),
             State::Starting(jellyfish, left) => {
                 if *left == 0 || part > START_PART || jellyfish.is_done() {
-                    let mut start = jellyfish.best.partition(table);
+                    let mut start = Partition::of_mapped(table, &jellyfish.best);
                     for other in [stretch::by_caps(table), self.present.take()] {
                         start = other.filter(|o| o.score > start.score).unwrap_or(start);
                     }
@@ -189,7 +186,7 @@ impl Search {
         match &self.state {
             State::Jellyfish(jellyfish) => jellyfish.assignment(&self.table, &self.instance),
             State::Starting(jellyfish, _) => {
-                let start = jellyfish.best.partition(&self.table);
+                let start = Partition::of_mapped(&self.table, &jellyfish.best);
                 let present = self.present.as_ref().filter(|p| p.score > start.score);
                 present
                     .unwrap_or(&start)
@@ -214,7 +211,7 @@ pub(super) fn repaired(
     seed: u64,
     steps: u32,
 ) -> Assignment {
-    let table = Table::new(instance);
+    let table = SplitTable::new(instance);
     let present = Partition::of(&table, &present.clients);
     let mut annealing = Annealing::new(&table, present);
     annealing.repair(&table, &mut ChaCha8Rng::seed_from_u64(seed), steps);

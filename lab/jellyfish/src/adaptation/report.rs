@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::client_link::{BANDWIDTH_BOUNDS, LinkReport, ROUND_TRIP_MAX};
+use spillgate_controller_policy::client_link::{BANDWIDTH_BOUNDS, LinkReport, ROUND_TRIP_MAX};
 
 /// Least and most requests a second of a client: one in ten seconds, and the fastest cameras. One that claims more holds no more
 /// of a worker than such a camera.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::adaptation::{ClientDemand, Instance, Variant};
 
-use crate::adaptation::{AdaptiveVariant, ClientDemand, ClientReport, Instance, Variant};
+use crate::adaptation::{AdaptiveVariant, ClientReport};
 
 /// What is special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,12 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::adaptation::ACCURACY_SCALE;
 
 use super::pair::{Pair, Question};
 use super::partition::{Exchange, Outcome, Partition};
 use super::stretch::Cutter;
-use super::table::{ACCURACY_SCALE, Table};
+use super::table::SplitTable;
 
 /// Temperatures are mean accuracies of one worker's clients, by what instances of 2 to 16 workers need. First one with up to 4 workers.
 const T_FIRST: f64 = 0.02;
@@ -85,7 +86,7 @@ pub(super) struct Annealing {
 }
 
 impl Annealing {
-    pub(super) fn new(table: &Table, start: Partition) -> Self {
+    pub(super) fn new(table: &SplitTable, start: Partition) -> Self {
         let units: f64 = table.units.iter().map(|u| f64::from(*u)).sum();
         let n_servable = (0..table.n_clients())
             .filter(|c| table.is_servable(*c))
@@ -112,7 +113,7 @@ impl Annealing {
     }
 
     /// One step. `part` of the time is over.
-    pub(super) fn step(&mut self, table: &Table, rng: &mut ChaCha8Rng, part: f64) {
+    pub(super) fn step(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, part: f64) {
         if self.is_counting && (self.best.score.served == self.n_servable || part > COUNTING) {
             self.is_counting = false;
             self.counted_at = part;
@@ -153,7 +154,7 @@ impl Annealing {
     }
 
     /// Puts the clients of a few workers in a row and cuts it anew. Returns whether there are cuts that serve them all.
-    fn cut_row(&mut self, table: &Table, rng: &mut ChaCha8Rng, temperature: f64) -> bool {
+    fn cut_row(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, temperature: f64) -> bool {
         let mut drawn = [0; ROW_WORKERS];
         let mut n_drawn = 0;
         for _ in 0..ROW_WORKERS {
@@ -196,7 +197,7 @@ impl Annealing {
     }
 
     /// Serves clients that nobody serves, and changes no more than that needs.
-    pub(super) fn repair(&mut self, table: &Table, rng: &mut ChaCha8Rng, steps: u32) {
+    pub(super) fn repair(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, steps: u32) {
         for client in self.current.bins[self.current.outside()].members.clone() {
             let serves = |worker: &usize| {
                 let movers = [client];
@@ -224,7 +225,7 @@ impl Annealing {
     }
 
     /// Splits the clients of two workers anew: with one more, with another one, or just so.
-    fn split_pair(&mut self, table: &Table, rng: &mut ChaCha8Rng, heat: f64) {
+    fn split_pair(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, heat: f64) {
         let [a, b] = [0; 2].map(|_| rng.random_range(0..table.n_workers as u32) as usize);
         if a == b {
             return;
@@ -275,7 +276,7 @@ impl Annealing {
         self.ask(table, rng, question);
     }
 
-    fn ask(&mut self, table: &Table, rng: &mut ChaCha8Rng, question: Question<'_>) -> bool {
+    fn ask(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, question: Question<'_>) -> bool {
         if !self.pair.solve(table, &self.current, question, rng) {
             return false;
         }
@@ -289,7 +290,7 @@ impl Annealing {
     }
 
     /// Tries to shift, swap, or exchange two for one.
-    fn single_move(&mut self, table: &Table, rng: &mut ChaCha8Rng, temperature: f64) {
+    fn single_move(&mut self, table: &SplitTable, rng: &mut ChaCha8Rng, temperature: f64) {
         let n_clients = table.n_clients() as u32;
         let client = rng.random_range(0..n_clients) as u16;
         let from = self.current.bin_of[client as usize] as usize;
@@ -321,7 +322,7 @@ impl Annealing {
 
     fn try_exchange(
         &mut self,
-        table: &Table,
+        table: &SplitTable,
         rng: &mut ChaCha8Rng,
         bins: [usize; 2],
         movers: [&[u16]; 2],
@@ -343,7 +344,7 @@ impl Annealing {
     }
 
     /// What an exchange gains, in the measure of the present part of the search.
-    fn gain(&self, table: &Table, exchange: Exchange<'_>, outcome: Outcome) -> f64 {
+    fn gain(&self, table: &SplitTable, exchange: Exchange<'_>, outcome: Outcome) -> f64 {
         let served = outcome.gain.served as f64;
         if !self.is_counting {
             return outcome.relaxed as f64 / self.scale + served * self.client_worth;

@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use rand::Rng;
-use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
+use spillgate_controller_policy::adaptation::Variant;
 use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_pipeline::time::Timestamp;
+
+use crate::adaptation::{AdaptiveVariant, Method};
 
 /// Of every link: two machines in one room (§6).
 pub(super) const ROUND_TRIP: Duration = Duration::from_micros(500);

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use super::assignment::Assignment;
-use super::instance::Instance;
-use super::table::{Caps, Table, UNLIMITED, Value};
+use spillgate_controller_policy::adaptation::{Assignment, Instance, Mapped};
+
+use super::table::{Caps, SplitTable, UNLIMITED, Value};
 
 /// The clients of one worker.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ pub(super) struct Outcome {
 
 impl Partition {
     /// Nobody is served.
-    pub(super) fn empty(table: &Table) -> Self {
+    pub(super) fn empty(table: &SplitTable) -> Self {
         let mut bins = vec![Bin::default(); table.n_workers + 1];
         bins[table.n_workers].members = (0..table.n_clients() as u16).collect();
         Partition {
@@ -68,7 +68,7 @@ impl Partition {
     }
 
     /// The partition of an assignment; clients that do not fit any more are not served.
-    pub(super) fn of(table: &Table, workers: &[Option<usize>]) -> Self {
+    pub(super) fn of(table: &SplitTable, workers: &[Option<usize>]) -> Self {
         let mut partition = Partition::empty(table);
         for (client, worker) in workers.iter().enumerate() {
             if let Some(worker) = worker.filter(|w| *w < table.n_workers) {
@@ -78,13 +78,24 @@ impl Partition {
         partition
     }
 
+    /// The partition of a mapping, in which workers run the best variants that serve their clients.
+    pub(super) fn of_mapped(table: &SplitTable, mapped: &Mapped) -> Self {
+        let mut workers = vec![None; table.n_clients()];
+        for (worker, members) in mapped.members.iter().enumerate() {
+            members
+                .iter()
+                .for_each(|c| workers[*c as usize] = Some(worker));
+        }
+        Partition::of(table, &workers)
+    }
+
     /// The bin of those that nobody serves.
     pub(super) fn outside(&self) -> usize {
         self.bins.len() - 1
     }
 
     /// Moves a client to a worker, if that can serve it beside its others.
-    pub(super) fn serve(&mut self, table: &Table, client: u16, worker: usize) -> bool {
+    pub(super) fn serve(&mut self, table: &SplitTable, client: u16, worker: usize) -> bool {
         let movers = [client];
         let from = self.bin_of[client as usize] as usize;
         let exchange = Exchange {
@@ -99,7 +110,7 @@ impl Partition {
     }
 
     /// Adds a client that nobody serves to a worker that stays at this rank, which must serve it beside its others.
-    pub(super) fn serve_at(&mut self, table: &Table, client: u16, worker: usize, rank: usize) {
+    pub(super) fn serve_at(&mut self, table: &SplitTable, client: u16, worker: usize, rank: usize) {
         let outside = self.outside();
         self.bins[outside].members.retain(|c| *c != client);
         self.bin_of[client as usize] = worker as u16;
@@ -118,7 +129,7 @@ impl Partition {
 
     /// What would become of an exchange; `None` if a worker could not serve its clients.
     #[inline]
-    pub(super) fn outcome(&self, table: &Table, exchange: Exchange<'_>) -> Option<Outcome> {
+    pub(super) fn outcome(&self, table: &SplitTable, exchange: Exchange<'_>) -> Option<Outcome> {
         let [a, b] = exchange.bins;
         let units = |movers: &[u16]| movers.iter().map(|c| table.units[*c as usize]).sum::<i32>();
         let moved = units(exchange.movers[0]) - units(exchange.movers[1]);
@@ -200,7 +211,7 @@ impl Partition {
     }
 
     /// Serves a client no more.
-    pub(super) fn drop_out(&mut self, table: &Table, client: u16) {
+    pub(super) fn drop_out(&mut self, table: &SplitTable, client: u16) {
         let movers = [client];
         let from = self.bin_of[client as usize] as usize;
         let exchange = Exchange {
@@ -215,7 +226,12 @@ impl Partition {
     }
 
     /// Gives two workers these clients, who are all of theirs and some that nobody served.
-    pub(super) fn replace(&mut self, table: &Table, workers: [usize; 2], members: [&[u16]; 2]) {
+    pub(super) fn replace(
+        &mut self,
+        table: &SplitTable,
+        workers: [usize; 2],
+        members: [&[u16]; 2],
+    ) {
         let outside = self.outside();
         for side in [0, 1] {
             for client in members[side] {
@@ -235,7 +251,7 @@ impl Partition {
     }
 
     /// Gives a worker these clients in place of its own. Bins of clients and the number of clients that are served are left to the caller.
-    fn fill(&mut self, table: &Table, worker: usize, members: &[u16]) {
+    fn fill(&mut self, table: &SplitTable, worker: usize, members: &[u16]) {
         let bin = &mut self.bins[worker];
         let before = bin.value.exact;
         bin.members.clear();
@@ -260,7 +276,7 @@ impl Partition {
     /// Deals the clients of some workers out among them anew: each of them gets its part of the row.
     pub(super) fn deal(
         &mut self,
-        table: &Table,
+        table: &SplitTable,
         workers: &[usize],
         row: &[u16],
         parts: &[Range<usize>],
@@ -275,7 +291,7 @@ impl Partition {
     }
 
     /// The assignment that it stands for.
-    pub(super) fn assignment(&self, table: &Table, instance: &Instance) -> Assignment {
+    pub(super) fn assignment(&self, table: &SplitTable, instance: &Instance) -> Assignment {
         let workers = &self.bins[..self.outside()];
         table.assignment(instance, workers.iter().map(|b| (&b.members[..], b.rank)))
     }

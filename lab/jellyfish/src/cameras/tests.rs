@@ -1,11 +1,12 @@
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
+use spillgate_controller_policy::adaptation::Variant;
 use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_pipeline::policy::AdaptName;
+use spillgate_sim::network::synthetic;
 
 use super::*;
-use crate::network::synthetic;
+use crate::adaptation::{AdaptiveVariant, Method};
 
 /// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.
 pub(super) fn zoo() -> Zoo {

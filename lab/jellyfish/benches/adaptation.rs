@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::adaptation::{
-    Adaptation, AdaptationConfig, AdaptationEvent, AdaptiveVariant, ClientReport, Method, PERIOD,
-    PREFETCHED_DEFAULT, QUICK_GAP, STEPS_DEFAULT, SWITCH_TIME_DEFAULT, Variant,
-};
+use spillgate_controller_policy::adaptation::{STEPS_DEFAULT, Variant};
 use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
 use spillgate_controller_policy::client_link::LinkReport;
+use spillgate_jellyfish::adaptation::{
+    Adaptation, AdaptationConfig, AdaptationEvent, AdaptiveVariant, ClientReport, Method, PERIOD,
+    PREFETCHED_DEFAULT, QUICK_GAP, SWITCH_TIME_DEFAULT,
+};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, WorkerId};
 use spillgate_pipeline::pipeline;

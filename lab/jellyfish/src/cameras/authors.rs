@@ -80,7 +80,7 @@ mod tests {
     use spillgate_pipeline::bandwidth::BandwidthTrace;
 
     use super::*;
-    use crate::network::Link;
+    use spillgate_sim::network::Link;
 
     const TRIP: Duration = Duration::from_millis(4);
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::adaptation::Setting;
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 

@@ -1,12 +1,12 @@
 //! Methods without a search, for comparison.
 
-use super::instance::Instance;
-use super::mapping::{Mapped, Mapping, Ties};
+use spillgate_controller_policy::adaptation::{Instance, Mapped, Mapping, Ties};
+
 use super::partition::Partition;
-use super::table::Table;
+use super::table::SplitTable;
 
 /// All workers run the same variant, and Algorithm 1 maps the clients.
-pub(super) fn fixed(table: &Table, instance: &Instance, rank: usize) -> Partition {
+pub(super) fn fixed(table: &SplitTable, instance: &Instance, rank: usize) -> Partition {
     let mut mapped = Mapped::default();
     let ranks = vec![rank; table.n_workers];
     Mapping::new(table, instance).map(table, &ranks, Ties::LargeBudgets, &mut mapped);
@@ -22,7 +22,7 @@ pub(super) fn fixed(table: &Table, instance: &Instance, rank: usize) -> Partitio
 /// Each client takes the best variant that its link and budget allow, as if it were alone. Then they are packed: those with the best
 /// variants first, and of these those with the highest cap, each into the first worker that runs its variant and bears it, or that
 /// is idle. Who finds no room is not served: nobody gives way.
-pub(super) fn greedy(table: &Table) -> Partition {
+pub(super) fn greedy(table: &SplitTable) -> Partition {
     let alone = |client: usize| {
         let serves = |rank: &usize| table.cap(client, *rank) >= table.units[client];
         (0..table.n_ranks()).rev().find(serves)
