@@ -7,7 +7,7 @@ use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outloo
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
-use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::policy::{Adapt, AdaptName};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
@@ -31,7 +31,7 @@ fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook)
             accuracy: Some(1.0 - 1.0 / (n + 1) as f64),
         })
         .collect();
-    let cameras = Cameras::new(name, module, 0, 1);
+    let cameras = Cameras::new(Adapt::new(module.id, name), module, 0, 1);
     let outlook = Outlook {
         batch: 1,
         execution: (1..=variants as u32).map(|n| MS * 2 * n).collect(),

@@ -15,7 +15,7 @@ use spillgate_jellyfish::adaptation::{
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, WorkerId};
 use spillgate_pipeline::pipeline;
-use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::policy::{Adapt, AdaptName};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
@@ -70,7 +70,12 @@ fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
         beside: 0.0,
         rest: Duration::from_millis(2),
     };
-    let mut cameras = Cameras::new(name, &pipeline.modules[1], 0, 7);
+    let mut cameras = Cameras::new(
+        Adapt::new(pipeline.modules[1].id, name),
+        &pipeline.modules[1],
+        0,
+        7,
+    );
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let reports: Vec<ClientReport> = (0..CLIENTS).map(|_| report(&mut rng)).collect();
     let frame = FrameSize {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
+    Ahead, Choice, Constants, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -29,4 +29,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     weighs_for_one: false,
     is_fair: false,
     beside: None,
+    constants: Constants::USUAL,
 };

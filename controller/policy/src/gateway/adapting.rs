@@ -44,7 +44,7 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            cameras: Cameras::new(adapt.name, module, pipeline.frame_min(), seed),
+            cameras: Cameras::new(adapt, module, pipeline.frame_min(), seed),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })

@@ -110,12 +110,7 @@ fn pipeline(setting: &LoopSetting, zoo: &Zoo, way: Way) -> Pipeline {
     });
     module.variants = variants.collect();
     match way {
-        Way::Adapt(name) => {
-            pipeline.adapt = Some(Adapt {
-                module: MODULE,
-                name,
-            });
-        }
+        Way::Adapt(name) => pipeline.adapt = Some(Adapt::new(MODULE, name)),
         Way::Fixed(variant) => module.fixed = Some(VariantId(variant as u16)),
     }
     pipeline
