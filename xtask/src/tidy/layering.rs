@@ -29,6 +29,7 @@ const MODULES: &str = "spillgate-modules";
 const CHART: &str = "spillgate-chart";
 const CLIENT: &str = "spillgate-client";
 const RECIPES: &str = "spillgate-recipes";
+const REPORT: &str = "spillgate-report";
 const EVALUATE: &str = "spillgate-evaluate";
 const BENCH: &str = "spillgate-bench";
 const HOSTILE: &str = "spillgate-hostile";
@@ -47,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (WORKER_POLICY, &[PIPELINE]),
     // Of the laboratory: tests of the policies run over them, too.
     (RECIPES, &[PIPELINE]),
+    (REPORT, &[]),
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
     (BACKEND, &[PIPELINE, PICTURE]),
@@ -84,6 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             SIM,
             JELLYFISH,
             RECIPES,
+            REPORT,
             BACKEND,
             MODULES,
             CHART,
@@ -91,12 +94,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     // It knows the server by its wire alone.
-    (HOSTILE, &[PIPELINE, PROTO]),
+    (HOSTILE, &[PIPELINE, PROTO, REPORT]),
     (TRAIN, LIBRARIES),
     ("spillgate", LIBRARIES),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
-    (BENCH, &[XTASK, OUTPUT]),
+    (BENCH, &[XTASK, OUTPUT, REPORT]),
     // The laboratory: nothing depends on it.
     (
         "spillgate-lab",
