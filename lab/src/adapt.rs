@@ -10,7 +10,8 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
-use spillgate_controller_policy::adaptation::{Assignment, Instance, Method, Search};
+use spillgate_controller_policy::adaptation::{Assignment, Instance};
+use spillgate_jellyfish::adaptation::{Method, Search, serves};
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::time::{format_duration, parse_positive_duration};
 
@@ -130,14 +131,14 @@ fn next(
     let demand = &instance.clients()[client];
     let variant = &instance.variants()[better];
     let budget = demand.budgets[better];
-    if variant.serves(demand.rate, budget) {
+    if serves(variant, demand.rate, budget) {
         return Some((better, "capacity"));
     }
     // Without a network all of the SLO would be left.
     let slo = file.clients[client]
         .slo_ms
         .and_then(|ms| Duration::try_from_secs_f64(ms * 1e-3).ok());
-    let is_link = budget.is_zero() || slo.is_some_and(|slo| variant.serves(demand.rate, slo));
+    let is_link = budget.is_zero() || slo.is_some_and(|slo| serves(variant, demand.rate, slo));
     Some((better, if is_link { "link" } else { "compute" }))
 }
 

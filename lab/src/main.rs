@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use spillgate_evaluate::EvaluateArgs;
+use spillgate_evaluate::{ConstantsArgs, EvaluateArgs};
 
 /// Evaluates policies, benchmarks and attacks running servers, and trains the shipped models.
 #[derive(Parser)]
@@ -20,6 +20,8 @@ struct Cli {
 enum Command {
     /// Evaluate policies in the simulator and write tables and plots.
     Evaluate(EvaluateArgs),
+    /// Halve and double each constant of our own policies, leave its rule out, and write what that changes.
+    Constants(ConstantsArgs),
     /// Map clients to variants of a model and to workers, for one instance file.
     Adapt(adapt::AdaptArgs),
     /// Run a benchmark of running servers; `cargo xtask help` lists them, and `cargo xtask NAME` starts them.
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Evaluate(args) => {
             spillgate_evaluate::run(&args, spillgate_client::print).map(|()| ExitCode::SUCCESS)
         }
+        Command::Constants(args) => spillgate_evaluate::constants(&args, spillgate_client::print)
+            .map(|()| ExitCode::SUCCESS),
         Command::Adapt(args) => adapt::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(BenchArgs { name, args }) => spillgate_bench::run(&name, args),
         Command::Hostile(args) => spillgate_hostile::run(args),

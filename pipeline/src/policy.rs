@@ -1,6 +1,6 @@
 //! Policies by name, their settings, and the guidance that a State Planner gives to its Request Brokers.
 
-mod adapt;
+pub mod adapt;
 mod age;
 mod drop;
 pub(crate) mod placed;

@@ -39,10 +39,10 @@ pub struct Recipe {
 }
 
 /// How the next batch is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
     /// The batch with the most expected completions in time per expected device time.
-    Goodput,
+    Goodput(Goodput),
     /// By the scores of ORLOJ's Algorithm 1.
     Score {
         /// One distribution stands for all applications (ORLOJ §4.3); else each request has its own application's, in a batch of the
@@ -59,6 +59,44 @@ pub enum Choice {
     Increasing,
     /// In order of arrival, up to the planned size.
     Planned,
+}
+
+/// Numbers of [`Choice::Goodput`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goodput {
+    /// The value of waiting is at most this share of the probability to be in time one batch later, for the application
+    /// that costs most.
+    pub wait_least: f64,
+    /// Added to that share for an application whose cost is nothing compared with the one that costs most.
+    pub wait_cheap: f64,
+    /// How often a batch keeps within the larger of the two bounds on its members' slack.
+    pub sure: f64,
+    /// Weight of the newest batch in the price of device time.
+    pub price_weight: f64,
+    /// Weight of the newest batch in the mean time of a batch.
+    pub batch_weight: f64,
+}
+
+impl Goodput {
+    /// Those of `goodput`.
+    pub const USUAL: Goodput = Goodput {
+        wait_least: 0.15,
+        wait_cheap: 0.5,
+        sure: 0.9,
+        price_weight: 0.05,
+        batch_weight: 0.1,
+    };
+
+    const fn assert_valid(&self) {
+        assert!(0.0 <= self.wait_least && 0.0 <= self.wait_cheap);
+        assert!(self.wait_least + self.wait_cheap <= 1.0);
+        assert!(
+            0.5 < self.sure && self.sure < 1.0,
+            "the larger bound is above the mean"
+        );
+        assert!(0.0 < self.price_weight && self.price_weight <= 1.0);
+        assert!(0.0 < self.batch_weight && self.batch_weight <= 1.0);
+    }
 }
 
 /// A batch scheduler: the handle of its recipe.
@@ -87,7 +125,7 @@ macro_rules! schedulers {
 
 schedulers! {
     /// Our own.
-    GOODPUT: "goodput", drops: true, Choice::Goodput;
+    GOODPUT: "goodput", drops: true, Choice::Goodput(Goodput::USUAL);
     /// ORLOJ, each request by its own application's distribution.
     ORLOJ: "orloj", drops: true, Choice::Score { is_shared: false };
     /// Clockwork, the largest of the last ten durations as estimate.
@@ -103,7 +141,13 @@ impl SchedulePolicy {
     pub const LABORATORY: [&str; 4] = ["orloj-shared", "clockwork-mean", "nexus", "clipper"];
 
     /// The scheduler of that recipe.
+    ///
+    /// # Panics
+    /// When numbers of the recipe make no sense.
     pub const fn new(recipe: &'static Recipe) -> Self {
+        if let Choice::Goodput(goodput) = &recipe.choice {
+            goodput.assert_valid();
+        }
         SchedulePolicy(recipe)
     }
 

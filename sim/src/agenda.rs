@@ -6,39 +6,47 @@ use spillgate_pipeline::time::Timestamp;
 
 /// The order of events at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
+pub enum Rank {
+    /// What a device reports.
     Device,
+    /// What comes from elsewhere.
     Arrival,
+    /// What was asked for.
     Wakeup,
 }
 
+/// Events to come.
 #[derive(Debug)]
-pub(crate) struct Agenda<E> {
+pub struct Agenda<E> {
     events: BTreeMap<(Timestamp, Rank, u64), E>,
     next: u64,
 }
 
-impl<E> Agenda<E> {
-    pub(crate) fn new() -> Self {
+impl<E> Default for Agenda<E> {
+    fn default() -> Self {
         Agenda {
             events: BTreeMap::new(),
             next: 0,
         }
     }
+}
 
-    pub(crate) fn push(&mut self, at: Timestamp, rank: Rank, event: E) {
+impl<E> Agenda<E> {
+    /// Adds an event. Of equal moments and ranks the one that was added first comes first.
+    pub fn push(&mut self, at: Timestamp, rank: Rank, event: E) {
         self.events.insert((at, rank, self.next), event);
         self.next += 1;
     }
 
     /// The next event, if it comes before one of that rank at that moment.
-    pub(crate) fn pop_before(&mut self, at: Timestamp, rank: Rank) -> Option<(Timestamp, E)> {
+    pub fn pop_before(&mut self, at: Timestamp, rank: Rank) -> Option<(Timestamp, E)> {
         let (first, ..) = self.events.first_key_value()?;
         let is_before = (first.0, first.1) < (at, rank);
         is_before.then(|| self.pop()).flatten()
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(Timestamp, E)> {
+    /// The next event.
+    pub fn pop(&mut self) -> Option<(Timestamp, E)> {
         let ((at, ..), event) = self.events.pop_first()?;
         Some((at, event))
     }

@@ -6,16 +6,15 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 mod accuracies;
-mod agenda;
+pub mod agenda;
 pub mod bound;
 pub mod bounds;
 pub mod clients;
 pub mod cluster;
 pub mod cluster_file;
-mod draw;
+pub mod draw;
 pub mod dynamic;
 pub mod families;
-pub mod jellyfish;
 pub mod network;
 pub mod placement;
 pub mod report;

@@ -62,7 +62,15 @@ fn of_pipeline(pipeline: &Pipeline) -> Value {
         clients,
     } = pipeline;
     let output = |Output { name, from, ty }: &Output| json!([name, port(from), ty.name()]);
-    let adapt = adapt.map(|Adapt { module, name }| json!([module.0, name.name()]));
+    let adapt = adapt.map(|adapt| {
+        let Adapt {
+            module,
+            name,
+            // Only the laboratory hands in others.
+            constants: _,
+        } = adapt;
+        json!([module.0, name.name()])
+    });
     json!([
         "pipeline",
         name,

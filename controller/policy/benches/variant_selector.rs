@@ -9,7 +9,7 @@ use spillgate_controller_policy::variant_selector::{
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
-use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::policy::{Adapt, AdaptName};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
@@ -33,7 +33,7 @@ fn selector(name: AdaptName, streams: u64, variants: usize) -> (VariantSelector,
             accuracy: Some(1.0 - 1.0 / (n + 1) as f64),
         })
         .collect();
-    let selector = VariantSelector::new(name, module, 0, 1);
+    let selector = VariantSelector::new(Adapt::new(module.id, name), module, 0, 1);
     let outlook = Outlook {
         batch: 1,
         execution: (1..=variants as u32).map(|n| MS * 2 * n).collect(),

@@ -151,54 +151,18 @@ pub const BOUNDS: &[Bound] = &[
         Variants,
         "workers of an instance of adaptation",
         count(crate::adaptation::instance::WORKERS_MAX),
-        "left out"
+        "served by the smallest variant"
     ),
     bound!(
         Variants,
         "clients of an instance of adaptation",
         count(crate::adaptation::instance::CLIENTS_MAX),
-        "told that they are not served"
-    ),
-    bound!(
-        Variants,
-        "requests a second that a client of an instance may report",
-        range(crate::adaptation::report::RATE_BOUNDS),
-        "cut to the bound"
-    ),
-    bound!(
-        Variants,
-        "SLO that a client of an instance may report",
-        times(crate::adaptation::report::SLO_BOUNDS),
-        "cut to the bound"
+        "served by the smallest variant"
     ),
     bound!(
         Variants,
         "steps of a decision of adaptation",
-        count(crate::adaptation::scheduler::STEPS_DEFAULT),
+        count(crate::adaptation::STEPS_DEFAULT),
         "the best answer so far holds"
-    ),
-    bound!(
-        Variants,
-        "clients up to which adaptation tries all divisions",
-        count(crate::adaptation::small::SMALL_MAX),
-        "more clients are annealed"
-    ),
-    bound!(
-        Variants,
-        "time between whole decisions of adaptation",
-        time(crate::adaptation::scheduler::PERIOD),
-        "quick ones in between"
-    ),
-    bound!(
-        Variants,
-        "time between quick decisions of adaptation",
-        time(crate::adaptation::scheduler::QUICK_GAP),
-        "the change waits"
-    ),
-    bound!(
-        Batches,
-        "paths of a downstream estimate",
-        count(crate::estimate::PATHS_MAX),
-        "the paths with the least time are left out"
     ),
 ];

@@ -24,9 +24,6 @@ const PORTION_MIN: f64 = 0.02;
 /// others refuse, and pools decide on what is too much. Clients that share are refused what is over their shares.
 const EXCESS: f64 = 1.03;
 
-/// Least part of the accepted requests that is assumed to be in time.
-const PART_MIN: f64 = 0.1;
-
 /// Least depth in requests: one request runs and one waits.
 const TOKENS_MIN: f64 = 2.0;
 
@@ -406,8 +403,8 @@ impl EntryGate {
     /// the wrong moment, and only brokers know which. Where modules share devices the part counts as 1: the brokers
     /// have more requests to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
-        let overfills = self.pipeline.policy.recipe().gate_overfills;
-        if !overfills || self.devices.iter().any(|on| on.len() > 1) {
+        let recipe = self.pipeline.policy.recipe();
+        if !recipe.gate_overfills || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
         }
         let bounds = |(module, &bound): (usize, &Bound)| match self.drops(module) {
@@ -418,7 +415,7 @@ impl EntryGate {
             false => bound,
         };
         let modules: Vec<Bound> = (1..).zip(known).map(bounds).collect();
-        plan::part_in_time(&self.pipeline, 1.0, &modules).max(PART_MIN)
+        plan::part_in_time(&self.pipeline, 1.0, &modules).max(recipe.constants.in_time_least)
     }
 
     /// Requests a second that pass; `None` while it is open.

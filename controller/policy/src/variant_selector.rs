@@ -35,7 +35,7 @@ use spillgate_camera::BitDensity;
 use spillgate_pipeline::clients::{Claim, ClientKey};
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::policy::{Adapt, AdaptName};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::shares::water;
@@ -43,7 +43,7 @@ use crate::uplink::UplinkReport;
 use bound::Bound;
 pub use outlook::{Asked, FrameSize, Outlook, StreamBinding, StreamKey, StreamWorker};
 use past::{Bursts, Mixes};
-use planned::{PART_MAX, PlannedPart};
+use planned::PlannedPart;
 use pooled::{Answer, Choice, Demand, Pool, PooledVariant};
 pub use view::{Obstacle, StreamView};
 
@@ -63,13 +63,6 @@ pub const STREAMS_MAX: usize = 512;
 const BITS_WEIGHT: f64 = 0.1;
 /// A stream that sends nothing for so long is forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
-/// How much of its highest rate a stream keeps from period to period: half of it in 17 s.
-const PEAK_KEPT: f64 = 0.98;
-/// How much the newest period counts in a stream's rate.
-const RATE_WEIGHT: f64 = 0.5;
-/// The present variants stay until others would have gained this part of a period's accuracy, counted over the periods since the last
-/// change: a stream is not sent to and fro for nothing, and a small gain that lasts is not left.
-const WORTH_A_SWITCH: f64 = 0.02;
 
 #[derive(Clone, Debug)]
 struct Stream {
@@ -100,7 +93,7 @@ struct Stream {
 
 /// The streams of one gateway, and the variants that serve them.
 pub struct VariantSelector {
-    name: AdaptName,
+    adapt: Adapt,
     /// By variant: accuracy, and the side of the network's input.
     variants: Vec<(f64, Option<u32>)>,
     /// The longer side that other modules need.
@@ -124,16 +117,16 @@ pub struct VariantSelector {
 impl VariantSelector {
     /// No stream is known. `least_side`: the longer side that frames need at other modules. `seed`: of random choices, where the way to choose
     /// makes some.
-    pub fn new(name: AdaptName, module: &Module, least_side: u32, seed: u64) -> Self {
+    pub fn new(adapt: Adapt, module: &Module, least_side: u32, seed: u64) -> Self {
         let of =
             |v: &spillgate_pipeline::pipeline::Variant| (v.accuracy.unwrap_or_default(), v.input);
         VariantSelector {
-            name,
+            adapt,
             variants: module.variants.iter().map(of).collect(),
             least_side,
             streams: IndexMap::default(),
             decides_at: None,
-            planned: PlannedPart::default(),
+            planned: PlannedPart::new(&adapt.constants),
             lost: 0,
             offered: 0,
             decided_at: Timestamp::ZERO,
@@ -141,7 +134,7 @@ impl VariantSelector {
             bursts: Bursts::default(),
             each: 0.0,
             forgone: 0.0,
-            bound: (name == AdaptName::Jellyfish).then(|| Bound::new(seed)),
+            bound: (adapt.name == AdaptName::Jellyfish).then(|| Bound::new(seed)),
         }
     }
 
@@ -381,7 +374,11 @@ impl VariantSelector {
             .values()
             .map(|stream| self.demand(stream, outlook))
             .collect();
-        let planned = if self.binds() { PART_MAX } else { self.part() };
+        let planned = if self.binds() {
+            self.adapt.constants.part_max
+        } else {
+            self.part()
+        };
         let capacity = planned * outlook.devices * outlook.part;
         self.hold_to_shares(&variants, &mut demands, capacity);
         let choices = self.choices(outlook, &variants, &demands, capacity);
@@ -425,7 +422,7 @@ impl VariantSelector {
             let accuracies = self.variants.iter().map(|(accuracy, _)| *accuracy);
             return bound.solve(accuracies, outlook, demands, &bindings);
         }
-        let choices = if self.name == AdaptName::Greedy {
+        let choices = if self.adapt.name == AdaptName::Greedy {
             pooled::each_alone(variants, demands)
         } else {
             let demands = &self.in_bursts(demands);
@@ -462,7 +459,7 @@ impl VariantSelector {
         if let Some(present) = present.filter(|present| present.n_fit >= new.n_fit) {
             let gained = new.value / present.value.max(f64::MIN_POSITIVE) - 1.0;
             self.forgone += gained.max(0.0);
-            if self.forgone < WORTH_A_SWITCH {
+            if self.forgone < self.adapt.constants.worth_a_switch {
                 return present;
             }
         }
@@ -476,14 +473,15 @@ impl VariantSelector {
         let span = passed.min(PERIOD.as_secs_f64()).max(1e-3);
         self.decided_at = now;
         self.bursts.push(self.came(span), span);
+        let constants = self.adapt.constants;
         for stream in self.streams.values_mut() {
             let newest = f64::from(std::mem::take(&mut stream.n)) / span;
-            let kept = PEAK_KEPT.powf(span / PERIOD.as_secs_f64());
+            let kept = constants.peak_kept.powf(span / PERIOD.as_secs_f64());
             stream.peak = newest.max(stream.peak * kept);
             stream.rate = Some(match stream.rate {
                 // A part of a period counts as such.
                 Some(rate) => {
-                    let weight = RATE_WEIGHT * (span / PERIOD.as_secs_f64());
+                    let weight = constants.rate_weight * (span / PERIOD.as_secs_f64());
                     rate + weight * (newest - rate)
                 }
                 None => newest,
@@ -495,7 +493,8 @@ impl VariantSelector {
         let lost = f64::from(self.lost) / f64::from(self.offered.max(1));
         let is_least = |c: &Stream| c.choice.variant == VariantId(0) && c.choice.better.is_none();
         let may_fall = !self.streams.values().all(is_least);
-        self.planned.period_ended(lost, may_fall);
+        self.planned
+            .period_ended(lost, may_fall, &self.adapt.constants);
         (self.lost, self.offered) = (0, 0);
     }
 

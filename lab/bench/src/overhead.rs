@@ -1,7 +1,6 @@
 //! `bench-overhead`: the cost of the framework itself. h2load drives chains of no-op modules and, in the same rounds, a
 //! bare tonic echo of the same messages, on the cores that it shares with them.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use xtask::setup;
 use xtask::workspace::Workspace;
 
 use crate::h2load::{self, Measured, median, message};
+use spillgate_report::Table;
 
 /// How long a server without models may take to be up.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -146,7 +146,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     sink.stop(STOP_LIMIT)?;
     let table = render(&cells);
     println!("{table}");
-    spillgate_output::write(out.join("overhead.md"), table)?;
+    spillgate_output::write(out.join("overhead.md"), table.to_string())?;
     println!("written to out/overhead/overhead.md");
     Ok(())
 }
@@ -258,11 +258,18 @@ fn record(
     }
 }
 
-fn render(cells: &[Cell]) -> String {
-    let mut table = String::from(
-        "| subject | payload | in flight | req/s | p50 ms | p99 ms | server CPU us/request | req/s, ratio to echo | failed |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
-    );
+fn render(cells: &[Cell]) -> Table {
+    let mut table = Table::new([
+        "subject",
+        "payload",
+        "in flight",
+        "req/s",
+        "p50 ms",
+        "p99 ms",
+        "server CPU us/request",
+        "req/s, ratio to echo",
+        "failed",
+    ]);
     for cell in cells {
         let rate = median(cell.rounds.iter().map(|m| m.rate));
         let echo = cells
@@ -274,18 +281,17 @@ fn render(cells: &[Cell]) -> String {
             })
             .map_or(f64::NAN, |c| median(c.rounds.iter().map(|m| m.rate)));
         let failed: u64 = cell.rounds.iter().map(|m| m.failed).sum();
-        let _ = writeln!(
-            table,
-            "| {} | {} | {} | {:.0} | {:.3} | {:.3} | {:.1} | {:.2} | {failed} |",
-            cell.subject,
-            cell.payload,
-            cell.in_flight,
-            rate,
-            median(cell.rounds.iter().map(|m| m.p50_ms)),
-            median(cell.rounds.iter().map(|m| m.p99_ms)),
-            median(cell.rounds.iter().map(|m| m.cpu_us)),
-            rate / echo,
-        );
+        table.row([
+            cell.subject.to_string(),
+            cell.payload.to_string(),
+            cell.in_flight.to_string(),
+            format!("{:.0}", rate),
+            format!("{:.3}", median(cell.rounds.iter().map(|m| m.p50_ms))),
+            format!("{:.3}", median(cell.rounds.iter().map(|m| m.p99_ms))),
+            format!("{:.1}", median(cell.rounds.iter().map(|m| m.cpu_us))),
+            format!("{:.2}", rate / echo),
+            failed.to_string(),
+        ]);
     }
     table
 }

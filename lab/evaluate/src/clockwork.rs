@@ -3,7 +3,7 @@
 mod bound;
 mod figures;
 mod functions;
-mod scenarios;
+pub(crate) mod scenarios;
 
 use std::path::PathBuf;
 

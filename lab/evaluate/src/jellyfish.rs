@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spillgate_camera::bandwidth::BandwidthTrace;
-use spillgate_sim::jellyfish::{F1_POINTS, Zoo};
+use spillgate_jellyfish::cameras::{F1_POINTS, Zoo};
 use spillgate_sim::network::synthetic;
 
 use super::report::{self, Report};

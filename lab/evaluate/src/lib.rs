@@ -1,6 +1,8 @@
-//! `spillgate-lab evaluate`: the evaluations of PARD, ORLOJ, Clockwork and Jellyfish in the simulator, with every published policy beside ours.
+//! `spillgate-lab evaluate`: the evaluations of PARD, ORLOJ, Clockwork and Jellyfish in the simulator, with every published policy beside ours;
+//! `spillgate-lab constants`: what the numbers of our own rules change.
 
 mod clockwork;
+mod constants;
 mod grid;
 mod jellyfish;
 mod orloj;
@@ -17,6 +19,7 @@ use spillgate_process::file;
 use spillgate_sim::DEVICES_MAX;
 use spillgate_sim::trace::TABLE_BYTES_MAX;
 
+pub use constants::ConstantsArgs;
 use grid::Grid;
 use report::Report;
 
@@ -72,6 +75,14 @@ pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
         What::Orloj(args) => orloj::run_all(args, print),
         What::Jellyfish(args) => jellyfish::run_all(args, print),
     }
+}
+
+/// Runs the table of constants, writes its page and prints it.
+///
+/// # Errors
+/// As [`run`].
+pub fn constants(args: &ConstantsArgs, print: Print) -> anyhow::Result<()> {
+    constants::run_all(args, print)
 }
 
 /// Reads a trace or a table.

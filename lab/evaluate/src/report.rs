@@ -1,10 +1,11 @@
 //! Tables and plots of one section, and the runs behind them.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::Context;
 use spillgate_chart::lines::{self, Series};
+use spillgate_report::{Page, Table};
 use spillgate_sim::Run;
 
 use super::{Print, read_table};
@@ -12,7 +13,7 @@ use super::{Print, read_table};
 /// A section's page.
 pub(super) struct Report {
     name: &'static str,
-    text: String,
+    page: Page,
     charts: Vec<(String, String)>,
     csv: String,
 }
@@ -36,15 +37,6 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// Heading of the part of a page that people write.
-const BY_HAND: &str = "## Reading it\n";
-
-/// The part of a page that people wrote: from the line [`BY_HAND`] to its end. Empty where there is none.
-fn by_hand(page: &str) -> &str {
-    let at = page.find(&format!("\n{BY_HAND}"));
-    at.map_or("", |at| &page[at + 1..])
-}
-
 /// Makes the folder of a page, and checks that the page can be written, before hours are spent on its figures.
 pub(super) fn prepare(folder: &Path, name: &str) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
@@ -57,17 +49,21 @@ impl Report {
         let command = format!("spillgate-lab evaluate pard --section {name}");
         let head = "case,variant,policy,dispatch,plan,load,requests,good,late,dropped,failed,drop_rate,invalid_rate,\
                   goodput,optimal_goodput,p50_ms,p99_ms,trace_hash\n";
-        let mut report = Self::titled(name, title, &command, head);
-        report.text.truncate(report.text.len() - 2);
-        report.say(" (`--traces FOLDER` for real traces)");
-        report
+        let command = format!("`{command}` (`--traces FOLDER` for real traces)");
+        Self::made(name, title, &command, head)
     }
 
     /// A page that says which command wrote it, and the head of the table behind it.
     pub(super) fn titled(name: &'static str, title: &str, command: &str, head: &str) -> Self {
+        Self::made(name, title, &format!("`{command}`"), head)
+    }
+
+    fn made(name: &'static str, title: &str, how: &str, head: &str) -> Self {
+        let mut page = Page::new(title);
+        page.say(how);
         Report {
             name,
-            text: format!("# {title}\n\n`{command}`\n\n"),
+            page,
             charts: Vec::new(),
             csv: head.to_owned(),
         }
@@ -82,27 +78,20 @@ impl Report {
 
     /// A paragraph.
     pub(super) fn say(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.text.push_str("\n\n");
+        self.page.say(text);
     }
 
     /// A table.
     pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head: Vec<String> = head.iter().map(|h| (*h).to_owned()).collect();
-        self.text.push_str(&line(&head));
-        self.text
-            .push_str(&line(&vec!["---".to_owned(); head.len()]));
-        for row in rows {
-            self.text.push_str(&line(row));
-        }
-        self.text.push('\n');
+        let mut table = Table::new(head);
+        rows.iter().for_each(|row| table.row(row));
+        self.page.table(&table);
     }
 
     /// A plot of curves over the same x values.
     pub(super) fn chart(&mut self, name: &str, title: &str, axes: (&str, &str), series: &[Series]) {
         let file = format!("{}_{name}.svg", self.name);
-        let _ = write!(self.text, "![{title}]({file})\n\n");
+        self.page.say(&format!("![{title}]({file})"));
         self.charts.push((file, lines::svg(title, axes, series)));
     }
 
@@ -154,13 +143,13 @@ impl Report {
             String::new()
         };
         let mut files = self.charts.clone();
-        files.push((page, format!("{}{}", self.text, by_hand(&old))));
+        files.push((page, self.page.text(&old)));
         files.push((format!("{}.csv", self.name), self.csv.clone()));
         for (file, text) in files {
             let path = folder.join(file);
             spillgate_output::write(&path, text)?;
         }
-        Ok(print(&self.text)?)
+        Ok(print(&self.page.text(""))?)
     }
 }
 
@@ -179,16 +168,11 @@ mod tests {
             report.write(&folder, |_| Ok(())).unwrap();
             std::fs::read_to_string(&path).unwrap()
         };
-        assert_eq!(write("One."), "# X\n\n`x`\n\nOne.\n\n");
-        assert_eq!(
-            write("Two. ## Reading it"),
-            "# X\n\n`x`\n\nTwo. ## Reading it\n\n"
-        );
-        let page = write("Three.") + "## Reading it\n\nIt is more.\n";
-        std::fs::write(&path, page).unwrap();
-        let kept = "# X\n\n`x`\n\nFour.\n\n## Reading it\n\nIt is more.\n";
-        assert_eq!(write("Four."), kept);
-        assert_eq!(write("Four."), kept, "it is there once");
+        let page = write("One.");
+        assert_eq!(page, "# X\n\n`x`\n\nOne.\n");
+        std::fs::write(&path, page + "\n## Reading it\n\nIt is more.\n").unwrap();
+        let kept = "# X\n\n`x`\n\nTwo.\n\n## Reading it\n\nIt is more.\n";
+        assert_eq!(write("Two."), kept);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -1,10 +1,10 @@
 //! The sections of the evaluation.
 
-mod adapting;
+pub(crate) mod adapting;
 mod gateways;
 mod reference;
 mod shifts;
-mod sweeps;
+pub(crate) mod sweeps;
 
 use std::collections::BTreeMap;
 

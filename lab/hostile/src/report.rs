@@ -1,6 +1,6 @@
 //! The results of the attacks, as a table.
 
-use std::fmt::Write;
+use spillgate_report::Table;
 
 /// A polite client keeps at least this part of the good answers that it gets without an attack.
 const KEEPS: f64 = 0.95;
@@ -82,16 +82,17 @@ impl Row {
     }
 }
 
-/// All rows, as Markdown.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut out = "| attack | polite client: good of what it has alone | memory in MB: idle, most, after at most 10 s (budget) | holds |\n|---|---|---|---|\n".to_owned();
+/// All rows.
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        "attack",
+        "polite client: good of what it has alone",
+        "memory in MB: idle, most, after at most 10 s (budget)",
+        "holds",
+    ]);
     for row in rows {
         let holds = if row.holds { "yes" } else { "NO" };
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {holds} |",
-            row.name, row.polite, row.memory
-        );
+        table.row([&row.name, &row.polite, &row.memory, holds]);
     }
-    out
+    table
 }

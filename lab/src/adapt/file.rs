@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use spillgate_controller_policy::adaptation::{
-    ClientDemand, Instance, SLO_BOUNDS, VARIANTS_MAX, Variant, WORKERS_MAX,
+    ClientDemand, Instance, VARIANTS_MAX, Variant, WORKERS_MAX,
 };
+use spillgate_jellyfish::adaptation::SLO_BOUNDS;
 use spillgate_process::file;
 
 /// Largest file that is read: thousands of clients with budgets for 16 variants.

@@ -19,10 +19,7 @@ pub(super) fn resolve(
     let Some(Located { value, place }) = written else {
         let module = module.filter(|m| is_adaptable(m).is_ok())?;
         warn_dominated(sink, module);
-        return Some(Adapt {
-            module: module.id,
-            name: AdaptName::Spillgate,
-        });
+        return Some(Adapt::new(module.id, AdaptName::Spillgate));
     };
     let Some(module) = module else {
         sink.error(place, Problem::NothingAdapts);
@@ -39,10 +36,7 @@ pub(super) fn resolve(
         return None;
     }
     warn_dominated(sink, module);
-    Some(Adapt {
-        module: module.id,
-        name: value.name,
-    })
+    Some(Adapt::new(module.id, value.name))
 }
 
 fn fix(sink: &mut Sink, module: &mut Module, name: AdaptName, variant: &Located<u32>) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
+    Ahead, Choice, Constants, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule,
+    Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -30,4 +31,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     weighs_for_one: false,
     is_fair: false,
     beside: None,
+    constants: Constants::USUAL,
 };

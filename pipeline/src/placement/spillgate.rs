@@ -6,7 +6,8 @@ use crate::policy::placed;
 use crate::predict::{Cap, EstimatorName};
 
 use super::recipe::{
-    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
+    Ahead, Choice, Constants, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule,
+    Recipe,
 };
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -29,4 +30,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     weighs_for_one: true,
     is_fair: true,
     beside: Some(&placed::RECIPE),
+    constants: Constants::USUAL,
 };

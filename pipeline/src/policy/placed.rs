@@ -3,7 +3,7 @@
 //! module (PARD §4.2), and the entry gate refuses what exceeds the bottleneck. Frames are decoded outside of the placement, by Request
 //! Brokers: they drop as `pard` does, so no frame is decoded that the placement could only drop.
 
-use super::recipe::{Bind, Keep, Order, Recipe, Reserve, Transition};
+use super::recipe::{Bind, Constants, Keep, Order, Recipe, Reserve, Transition};
 use super::{DispatchPolicyName, PlanName};
 
 pub(crate) const RECIPE: Recipe = Recipe {
@@ -25,6 +25,7 @@ pub(crate) const RECIPE: Recipe = Recipe {
     dispatch: DispatchPolicyName::LeastOutstanding,
     plan: PlanName::Reference,
     dynamic_schedule: None,
+    constants: Constants::USUAL,
 };
 
 const _: () = RECIPE.assert_valid();

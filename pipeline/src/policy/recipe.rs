@@ -47,6 +47,45 @@ pub struct Recipe {
     /// Which scheduler forms the batches of modules whose execution time varies, unless the file says it. `None`:
     /// batches as planned.
     pub dynamic_schedule: Option<SchedulePolicy>,
+    /// Numbers of these rules.
+    pub constants: Constants,
+}
+
+/// Numbers of the rules that a recipe switches on. All policies by name have the same ones; the laboratory hands in others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
+    /// Margin of the door, as a share of the SLO, for waits that the executions downstream do not contain.
+    pub door_margin: f64,
+    /// Time that a plan leaves for waits, as a part of the executions: a request that comes while a batch runs waits for half of it.
+    pub planned_waits: f64,
+    /// Least part of the accepted requests that the gate assumes to be in time.
+    pub in_time_least: f64,
+    /// Batches with less slack are chosen only if their expected goodput is at least this many times as high, because it is
+    /// only an estimate.
+    pub tighter_pays: f64,
+    /// Sizes with at least this part of the highest expected goodput count as equally good.
+    pub equally_good: f64,
+    /// Execution times count as their mean plus this many deviations where sizes are chosen: the slack is for waiting, not for
+    /// deviations.
+    pub deviations: f64,
+    /// Workers that differ from their profile by this much get other batch sizes.
+    pub off_pace: f64,
+    /// So do workers whose execution times stray this far from batch to batch.
+    pub spread: f64,
+}
+
+impl Constants {
+    /// Those of all policies by name.
+    pub const USUAL: Constants = Constants {
+        door_margin: 0.12,
+        planned_waits: 0.5,
+        in_time_least: 0.1,
+        tighter_pays: 1.25,
+        equally_good: 0.99,
+        deviations: 1.5,
+        off_pace: 0.2,
+        spread: 0.05,
+    };
 }
 
 /// Order of the waiting requests.

@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
         };
         let mut run = Run {
             scenario,
-            agenda: Agenda::new(),
+            agenda: Agenda::default(),
             placement: Placement::new(name, config),
             devices: devices_of(scenario),
             noises: (0..usize::from(system.gpus))

@@ -80,10 +80,7 @@ fn report_on(
     detect.variants = VARIANTS.map(variant).to_vec();
     let mut times = VARIANTS.map(|(_, each)| execution(each)).to_vec();
     match way {
-        Way::By(name) => {
-            let module = detect.id;
-            pipeline.adapt = Some(Adapt { module, name });
-        }
+        Way::By(name) => pipeline.adapt = Some(Adapt::new(detect.id, name)),
         // The others are not used, and the last one's times count.
         Way::Fixed(variant) => {
             let accuracy = VARIANTS[variant].0;

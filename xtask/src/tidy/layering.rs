@@ -30,9 +30,11 @@ const MODULES: &str = "spillgate-modules";
 const CHART: &str = "spillgate-chart";
 const CLIENT: &str = "spillgate-client";
 const RECIPES: &str = "spillgate-recipes";
+const REPORT: &str = "spillgate-report";
 const EVALUATE: &str = "spillgate-evaluate";
 const BENCH: &str = "spillgate-bench";
 const HOSTILE: &str = "spillgate-hostile";
+const JELLYFISH: &str = "spillgate-jellyfish";
 const TRAIN: &str = "spillgate-train";
 const XTASK: &str = "xtask";
 
@@ -42,6 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (SCENES, &[]),
     (CHART, &[]),
     (OUTPUT, &[]),
+    (REPORT, &[]),
     (PICTURE, &[]),
     (PROTOCOL, &[PIPELINE]),
     (CAMERA, &[PIPELINE]),
@@ -72,6 +75,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             TLS,
         ],
     ),
+    (JELLYFISH, &[PIPELINE, CAMERA, CONTROLLER_POLICY, SIM]),
     (
         WORKER,
         &[PIPELINE, PROTOCOL, PICTURE, PROCESS, WORKER_POLICY, BACKEND],
@@ -94,7 +98,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             CONTROLLER_POLICY,
             WORKER_POLICY,
             SIM,
+            JELLYFISH,
             RECIPES,
+            REPORT,
             PROCESS,
             BACKEND,
             MODULES,
@@ -103,12 +109,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     // It knows the server by its wire alone.
-    (HOSTILE, &[PIPELINE, PROTO]),
+    (HOSTILE, &[PIPELINE, PROTO, REPORT]),
     (TRAIN, LIBRARIES),
     ("spillgate", LIBRARIES),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
-    (BENCH, &[XTASK, OUTPUT]),
+    (BENCH, &[XTASK, OUTPUT, REPORT]),
     // The laboratory: nothing depends on it.
     (
         "spillgate-lab",
@@ -121,6 +127,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             EVALUATE,
             BENCH,
             HOSTILE,
+            JELLYFISH,
             TRAIN,
         ],
     ),

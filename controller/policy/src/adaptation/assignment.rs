@@ -48,18 +48,6 @@ impl Assignment {
         self.workers[self.clients[client]?]
     }
 
-    /// The same, in which workers that serve nobody run nothing.
-    pub(super) fn without_idle(&self) -> Self {
-        let mut workers = vec![None; self.workers.len()];
-        for worker in self.clients.iter().flatten() {
-            workers[*worker] = self.workers[*worker];
-        }
-        Assignment {
-            workers,
-            clients: self.clients.clone(),
-        }
-    }
-
     /// How good it is.
     pub fn worth(&self, instance: &Instance) -> Worth {
         let mut worth = Worth::default();

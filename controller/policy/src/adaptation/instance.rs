@@ -47,14 +47,6 @@ impl Variant {
         let idx = (batch as usize).checked_sub(1)?;
         self.execution.get(idx).copied()
     }
-
-    /// Whether a worker could serve a client of that rate, alone, if its requests have this time left.
-    pub fn serves(&self, rate: f64, left: Duration) -> bool {
-        self.execution.iter().zip(1u32..).any(|(execution, batch)| {
-            let keeps_up = rate * execution.as_secs_f64() <= f64::from(batch) * (1.0 + 1e-9);
-            execution.saturating_mul(2) <= left && keeps_up
-        })
-    }
 }
 
 /// What an instance knows of a client.
@@ -155,7 +147,7 @@ impl Instance {
     }
 
     /// Units that a worker with this variant serves in batches of this size.
-    pub(super) fn throughput(&self, variant: usize, batch_idx: usize) -> u32 {
+    pub fn throughput(&self, variant: usize, batch_idx: usize) -> u32 {
         let execution = self.variants[variant].execution[batch_idx].as_secs_f64();
         ((batch_idx + 1) as f64 / execution / self.rate_unit + 1e-9).floor() as u32
     }
@@ -190,15 +182,11 @@ pub enum Positive {
     RateUnit,
     /// The rate of a client.
     Rate(usize),
-    /// The frame size of a variant.
-    FrameSize(VariantId),
-    /// The part of a worker's throughput that clients get.
-    Load,
 }
 
 impl Positive {
     /// Refuses a number that is not finite and above 0.
-    pub(super) fn check(self, value: f64) -> Result<(), BadInstance> {
+    fn check(self, value: f64) -> Result<(), BadInstance> {
         if value.is_finite() && value > 0.0 {
             return Ok(());
         }
@@ -211,8 +199,6 @@ impl fmt::Display for Positive {
         match self {
             Positive::RateUnit => write!(f, "the rate unit"),
             Positive::Rate(client) => write!(f, "rate of client {client}"),
-            Positive::FrameSize(variant) => write!(f, "frame size of variant {}", variant.0),
-            Positive::Load => write!(f, "the most load of a worker"),
         }
     }
 }

@@ -29,7 +29,7 @@ enum Mode {
 
 /// The state of Algorithm 2.
 #[derive(Clone, Debug)]
-pub(super) struct Jellyfish {
+pub struct Jellyfish {
     mapping: Mapping,
     mode: Mode,
     temperature: f64,
@@ -37,7 +37,8 @@ pub(super) struct Jellyfish {
     next: Mapped,
     ranks: Vec<usize>,
     has_random_ties: bool,
-    pub(super) best: Mapped,
+    /// The best mapping that was seen.
+    pub best: Mapped,
     /// Clients that UPGRADE may not lose.
     kept: usize,
     n_servable: usize,
@@ -48,7 +49,7 @@ pub(super) struct Jellyfish {
 impl Jellyfish {
     /// Begins with these ranks. Of several sets of clients with the same sum of rates it takes a random one (§4.2). Its temperatures are
     /// meant for accuracies from 0 to 1 (§4.3): where these span more, they are scaled.
-    pub(super) fn new(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
+    pub fn new(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
         let start = Jellyfish::as_start(table, instance, ranks);
         let range = (table.accuracy[table.n_ranks() - 1] - table.accuracy[0]) as f64;
         Jellyfish {
@@ -59,7 +60,7 @@ impl Jellyfish {
     }
 
     /// As the start of another search: of such sets it takes the one that prefers clients with large budgets, and nothing is scaled.
-    pub(super) fn as_start(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
+    pub fn as_start(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
         let mut mapping = Mapping::new(table, instance);
         let mut current = Mapped::default();
         mapping.map(table, ranks, Ties::LargeBudgets, &mut current);
@@ -85,12 +86,12 @@ impl Jellyfish {
     }
 
     /// Whether it has ended.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.mode == Mode::Done
     }
 
     /// One step of a mode.
-    pub(super) fn step(&mut self, table: &Table, rng: &mut ChaCha8Rng) {
+    pub fn step(&mut self, table: &Table, rng: &mut ChaCha8Rng) {
         match self.mode {
             Mode::Degrade => self.degrade(table, rng),
             Mode::Upgrade => self.upgrade(table, rng),
@@ -174,8 +175,8 @@ impl Jellyfish {
         self.mapping.map(table, &self.ranks, ties, &mut self.next);
     }
 
-    /// The best that was seen.
-    pub(super) fn assignment(&self, table: &Table, instance: &Instance) -> Assignment {
+    /// The best that was seen, as an assignment.
+    pub fn assignment(&self, table: &Table, instance: &Instance) -> Assignment {
         let sets = self.best.members.iter().zip(&self.best.ranks);
         table.assignment(instance, sets.map(|(members, rank)| (&members[..], *rank)))
     }

@@ -8,13 +8,12 @@ use rand::RngCore;
 use rand_chacha::ChaCha8Rng;
 
 use super::instance::Instance;
-use super::partition::Partition;
 use super::reach::Reach;
 use super::table::Table;
 
 /// Order of clients, and room for the work.
 #[derive(Clone, Debug)]
-pub(super) struct Mapping {
+pub struct Mapping {
     /// Clients that a rank can serve, by falling budget.
     by_budget: Vec<Vec<Servable>>,
     reach: Reach,
@@ -31,7 +30,7 @@ struct Servable {
 }
 
 /// Which of several sets with the same sum of rates is taken.
-pub(super) enum Ties<'a> {
+pub enum Ties<'a> {
     /// The one that prefers clients with large budgets.
     LargeBudgets,
     /// A random one.
@@ -40,17 +39,20 @@ pub(super) enum Ties<'a> {
 
 /// Who is served by each worker.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mapped {
+pub struct Mapped {
     /// Rank of each worker, falling.
-    pub(super) ranks: Vec<usize>,
+    pub ranks: Vec<usize>,
     /// Clients of each worker.
-    pub(super) members: Vec<Vec<u16>>,
-    pub(super) served: usize,
-    pub(super) value: i64,
+    pub members: Vec<Vec<u16>>,
+    /// Clients that have a worker.
+    pub served: usize,
+    /// Accuracy times units, summed over them.
+    pub value: i64,
 }
 
 impl Mapping {
-    pub(super) fn new(table: &Table, instance: &Instance) -> Self {
+    /// Room for the mappings of an instance.
+    pub fn new(table: &Table, instance: &Instance) -> Self {
         let order = |rank: usize| {
             let variant = table.variants[rank].0 as usize;
             let clients = 0..table.n_clients() as u16;
@@ -74,13 +76,7 @@ impl Mapping {
     }
 
     /// Maps clients to workers at these ranks.
-    pub(super) fn map(
-        &mut self,
-        table: &Table,
-        ranks: &[usize],
-        mut ties: Ties<'_>,
-        out: &mut Mapped,
-    ) {
+    pub fn map(&mut self, table: &Table, ranks: &[usize], mut ties: Ties<'_>, out: &mut Mapped) {
         out.ranks.clear();
         out.ranks.extend_from_slice(ranks);
         out.ranks.sort_unstable_by(|a, b| b.cmp(a));
@@ -146,18 +142,5 @@ impl Coins {
         let coin = self.word & 1 == 1;
         self.word >>= 1;
         coin
-    }
-}
-
-impl Mapped {
-    /// The same as a partition, in which workers run the best variants that serve their clients.
-    pub(super) fn partition(&self, table: &Table) -> Partition {
-        let mut workers = vec![None; table.n_clients()];
-        for (worker, members) in self.members.iter().enumerate() {
-            members
-                .iter()
-                .for_each(|c| workers[*c as usize] = Some(worker));
-        }
-        Partition::of(table, &workers)
     }
 }

@@ -8,7 +8,7 @@
 
 /// Rows of sums that are reached, up to a largest one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
+pub struct Reach {
     words: usize,
     /// A row for nobody, and one more for each client; what follows is old.
     rows: Vec<u64>,
@@ -17,7 +17,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Begins with nobody: the sum 0. Sums up to `most` are looked at, and up to `n_clients` are added.
-    pub(super) fn begin(&mut self, most: u32, n_clients: usize) {
+    pub fn begin(&mut self, most: u32, n_clients: usize) {
         self.words = most as usize / 64 + 1;
         self.weights.clear();
         let length = self.words * (n_clients + 1);
@@ -30,7 +30,7 @@ impl Reach {
 
     /// Adds a client that bears sums up to `cap`.
     #[inline]
-    pub(super) fn add(&mut self, weight: u32, cap: u32) {
+    pub fn add(&mut self, weight: u32, cap: u32) {
         let words = self.words;
         let rows = &mut self.rows[self.weights.len() * words..][..2 * words];
         let (before, row) = rows.split_at_mut(words);
@@ -55,7 +55,7 @@ impl Reach {
 
     /// The largest sum that is reached, from `least` to `most`.
     #[inline]
-    pub(super) fn largest(&self, least: u32, most: u32) -> Option<u32> {
+    pub fn largest(&self, least: u32, most: u32) -> Option<u32> {
         let row = &self.rows[self.weights.len() * self.words..][..self.words];
         let top = (most as usize / 64).min(self.words - 1);
         for word in (least as usize / 64..=top).rev() {
@@ -73,14 +73,14 @@ impl Reach {
 
     /// Positions, from the last that was added on, of clients whose rates sum up to `sum`, which must be reached. Earlier ones are preferred.
     #[inline]
-    pub(super) fn members(&self, sum: u32, take: impl FnMut(usize)) {
+    pub fn members(&self, sum: u32, take: impl FnMut(usize)) {
         self.some_members(sum, |_| 0, || false, take);
     }
 
     /// Positions of clients whose rates sum up to `sum`, which must be reached, and each of which bears it by its `cap`. Of several
     /// such sets a random one: where a client may be in or not, `coin` decides.
     #[inline]
-    pub(super) fn some_members(
+    pub fn some_members(
         &self,
         mut sum: u32,
         cap: impl Fn(usize) -> u32,

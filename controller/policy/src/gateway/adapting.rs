@@ -44,7 +44,7 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            selector: VariantSelector::new(adapt.name, module, pipeline.frame_min(), seed),
+            selector: VariantSelector::new(adapt, module, pipeline.frame_min(), seed),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })

@@ -8,10 +8,6 @@ use spillgate_pipeline::id::ModuleId;
 
 use super::{Planned, longest_path, share_of};
 
-/// Margin of the backlog check, as a share of the SLO, for waits that the executions downstream do not contain (`spillgate`;
-/// docs/policy.md has the sweep).
-const BACKLOG_MARGIN: f64 = 0.12;
-
 /// Bisection steps for the size of a batch: to a thousandth of a request.
 const STEPS: u32 = 15;
 
@@ -19,7 +15,7 @@ const STEPS: u32 = 15;
 pub(crate) fn backlog_margin(pipeline: &Pipeline) -> f64 {
     let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
     if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
-        BACKLOG_MARGIN
+        pipeline.policy.recipe().constants.door_margin
     } else {
         0.0
     }

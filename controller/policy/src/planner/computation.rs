@@ -34,9 +34,6 @@ pub struct Computed {
     pub(super) scratch: Scratch,
 }
 
-/// Time that a plan leaves for waits, as a part of the executions: a request that comes while a batch runs waits for half of it.
-const WAITS: f64 = 0.5;
-
 impl Computation {
     /// L_sub from the executions alone, with the waits that fit the SLO.
     fn planned(&self, paths: &[PathEstimate]) -> Duration {
@@ -44,7 +41,8 @@ impl Computation {
         let whole = longest_path(&self.pipeline, of).as_secs_f64();
         let fits = self.pipeline.slo.as_secs_f64() / whole.max(f64::MIN_POSITIVE);
         let executions = paths.iter().map(|p| p.execution).fold(0.0, f64::max);
-        Duration::from_secs_f64(executions * fits.clamp(1.0, 1.0 + WAITS))
+        let waits = self.pipeline.policy.recipe().constants.planned_waits;
+        Duration::from_secs_f64(executions * fits.clamp(1.0, 1.0 + waits))
     }
 
     /// Makes the estimate.

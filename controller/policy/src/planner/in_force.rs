@@ -20,7 +20,8 @@ impl StatePlanner {
         let Some(first) = first.map(|m| states[m.idx() - 1]) else {
             return;
         };
-        let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
+        let constants = &self.recipe.constants;
+        let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s, constants)).collect();
         let mixed = self.mixed_execution(&states);
         let sizing = sizes::Sizing {
             pipeline: &self.pipeline,

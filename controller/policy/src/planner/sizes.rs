@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
+use spillgate_pipeline::policy::recipe::Constants;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_pipeline::window::Window;
 use spillgate_protocol::message::{SHARE_STEPS, Shares};
@@ -27,13 +28,6 @@ const WORTH: f32 = 0.02;
 
 /// Parts of a plan's slack that are tried under overload.
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
-/// Batches with less slack are chosen only if their expected goodput is at least this many times as high, because it is
-/// only an estimate.
-const PAYS: f64 = 1.25;
-/// Sizes with at least this part of the highest expected goodput count as equally good.
-const SAME: f64 = 0.99;
-/// Execution times count as their mean plus this many deviations: the slack is for waiting, not for deviations.
-const DEVIATIONS: f64 = 1.5;
 
 /// Counts requests by the share of the SLO that they ask for.
 pub(super) struct Asked {
@@ -68,10 +62,6 @@ impl Asked {
     }
 }
 
-/// Workers that differ from their profile by this much get other batch sizes.
-const OFF_PACE: f64 = 0.2;
-/// So do workers whose execution times stray this far from batch to batch.
-const SPREAD: f64 = 0.05;
 /// Number of steps in which probabilities of a module are rounded.
 const PROBABILITY_STEPS: f64 = 10.0;
 
@@ -88,14 +78,14 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    pub(super) fn new(state: &ModuleState) -> Self {
+    pub(super) fn new(state: &ModuleState, constants: &Constants) -> Self {
         let pace = state.pace_by_variant;
-        let is_usual = (pace - 1.0).abs() < OFF_PACE;
+        let is_usual = (pace - 1.0).abs() < constants.off_pace;
         let steps = (state.probability * PROBABILITY_STEPS).ceil().max(1.0);
         Observed {
             workers: state.workers,
             pace: if is_usual { 1.0 } else { pace },
-            spread: if state.spread < SPREAD {
+            spread: if state.spread < constants.spread {
                 0.0
             } else {
                 state.spread
@@ -134,7 +124,7 @@ pub(super) struct Sizing<'a> {
 
 impl Sizing<'_> {
     /// The batch sizes with the highest expected goodput; the plan's sizes where everything is as planned. Execution
-    /// times that stray count with [`DEVIATIONS`].
+    /// times that stray count with [`Constants::deviations`].
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
         let execution = self.execution();
         let ample = if self.is_usual() {
@@ -145,6 +135,10 @@ impl Sizing<'_> {
         let tighter = self.tighter(&execution, ample.as_deref());
         let least = || vec![1; self.planned.batch.len()];
         tighter.or(ample).unwrap_or_else(least)
+    }
+
+    fn constants(&self) -> &Constants {
+        &self.pipeline.policy.recipe().constants
     }
 
     fn is_usual(&self) -> bool {
@@ -167,8 +161,9 @@ impl Sizing<'_> {
 
     /// Execution times by module and size, as observed.
     fn execution(&self) -> ExecutionTimes {
+        let deviations = self.constants().deviations;
         let slowed = |(times, o): (&[Duration], &Observed)| {
-            let slow = |time: &Duration| time.mul_f64(o.pace + DEVIATIONS * o.spread);
+            let slow = |time: &Duration| time.mul_f64(o.pace + deviations * o.spread);
             times.iter().map(slow).collect()
         };
         let modules = self.execution.iter().skip(1).zip(self.observed);
@@ -226,7 +221,9 @@ impl Sizing<'_> {
         if !self.planned.alone {
             return None;
         }
-        let mut most = PAYS * ample.map_or(0.0, |batch| self.promised(execution, batch));
+        let constants = self.constants();
+        let mut most =
+            constants.tighter_pays * ample.map_or(0.0, |batch| self.promised(execution, batch));
         let mut best = None;
         for part in TIGHTER {
             let Some(batch) = self.sizes(execution, 1.0 + part * (self.slack - 1.0)) else {
@@ -234,7 +231,11 @@ impl Sizing<'_> {
             };
             let goodput = self.promised(execution, &batch);
             // Among equally good sizes the largest: batches need not be full, and bursts fill them.
-            let least = if best.is_some() { SAME * most } else { most };
+            let least = if best.is_some() {
+                constants.equally_good * most
+            } else {
+                most
+            };
             if goodput > least {
                 (most, best) = (goodput.max(most), Some(batch));
             }
@@ -399,13 +400,13 @@ mod tests {
     fn what_is_nearly_as_planned_is_as_planned() {
         let mut state = super::super::tests::state(1, 1, 0);
         (state.pace_by_variant, state.spread, state.probability) = (1.1, 0.04, 0.97);
-        let observed = Observed::new(&state);
+        let observed = Observed::new(&state, &Constants::USUAL);
         assert_eq!(
             (observed.pace, observed.spread, observed.probability),
             (1.0, 0.0, 1.0)
         );
         (state.pace_by_variant, state.probability) = (1.5, 0.0);
-        let observed = Observed::new(&state);
+        let observed = Observed::new(&state, &Constants::USUAL);
         assert_eq!((observed.pace, observed.probability), (1.5, 0.1));
     }
 }

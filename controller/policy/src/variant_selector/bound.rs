@@ -1,5 +1,5 @@
 //! Jellyfish's own mapping while serving (§4): each stream is bound to one worker, which runs one variant in batches of up to one size. The
-//! search is that of [`crate::adaptation`], with the authors' Algorithms 1 and 2.
+//! search is that of [`crate::adaptation`]: the authors' Algorithms 1 and 2.
 //!
 //! Deviations from the paper, all of them because a worker here is not alone:
 //! - Device time that requests take at other modules of the same devices counts as execution time.
@@ -14,12 +14,13 @@ use spillgate_pipeline::id::{VariantId, WorkerId};
 use super::pooled::{Choice, Demand};
 use super::{Outlook, StreamBinding};
 use crate::adaptation::{
-    Assignment, ClientDemand, Instance, Method, RATE_BOUNDS, STEPS_DEFAULT, Search, Setting,
-    Variant, rate_unit,
+    Assignment, ClientDemand, Instance, STEPS_DEFAULT, Setting, Variant, assign, rate_unit,
 };
 
 /// Streams times workers up to which a search takes all its steps: a step maps all streams, so larger questions get fewer.
 const SIZE: usize = 160 * 16;
+/// Least requests a second of a stream: one in ten seconds.
+const RATE_LEAST: f64 = 0.1;
 
 /// What workers run, and the seeds of decisions.
 #[derive(Debug)]
@@ -55,10 +56,9 @@ impl Bound {
             clients: bindings.iter().map(place).collect(),
         };
         let answer = instance(accuracies, outlook, demands).map(|instance| {
-            let mut search = Search::new(Method::Jellyfish, instance, Some(&present), self.seed);
             let size = (demands.len() * outlook.workers.len()).max(SIZE);
-            search.advance((STEPS_DEFAULT as usize * SIZE / size) as u32, 0.0);
-            search.best_near(&present)
+            let steps = STEPS_DEFAULT as usize * SIZE / size;
+            assign(&instance, &present, self.seed, steps as u32)
         });
         let Some(answer) = answer else {
             return vec![(nothing(), None); demands.len()];
@@ -111,7 +111,7 @@ fn instance(
         })
         .collect();
     let demand = |demand: &Demand| ClientDemand {
-        rate: demand.rate.max(RATE_BOUNDS[0]) / outlook.part,
+        rate: demand.rate.max(RATE_LEAST) / outlook.part,
         budgets: demand.budgets.clone(),
     };
     let unit = rate_unit(&variants);

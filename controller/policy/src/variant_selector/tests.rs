@@ -3,6 +3,7 @@ use crate::uplink::ROUND_TRIP_MAX;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
+use spillgate_pipeline::policy::adapt::Constants;
 use spillgate_pipeline::testing::noop_pipeline;
 
 const MS: Duration = Duration::from_millis(1);
@@ -21,7 +22,12 @@ fn selector(name: AdaptName) -> VariantSelector {
         accuracy: Some(accuracy),
     };
     pipeline.modules[1].variants = [(100, 0.5), (200, 0.7), (400, 0.8)].map(variant).to_vec();
-    VariantSelector::new(name, &pipeline.modules[1], 0, 1)
+    VariantSelector::new(
+        Adapt::new(pipeline.modules[1].id, name),
+        &pipeline.modules[1],
+        0,
+        1,
+    )
 }
 
 /// One device whose requests take 5, 10 and 20 ms, one at a time.
@@ -108,9 +114,9 @@ fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
     let parts: Vec<f64> = (0..4).map(|n| step(n, 5)).collect();
     assert!(parts.windows(2).all(|pair| pair[1] < pair[0]), "{parts:?}");
     let later: Vec<f64> = (4..80).map(|n| step(n, 0)).collect();
-    assert_eq!(later.last(), Some(&PART_MAX));
+    assert_eq!(later.last(), Some(&Constants::USUAL.part_max));
     // One in a hundred is usual.
-    assert_eq!(step(80, 0), PART_MAX);
+    assert_eq!(step(80, 0), Constants::USUAL.part_max);
 }
 
 #[test]
@@ -307,11 +313,18 @@ fn beside(flood: u32, streams: u64) -> (Vec<VariantId>, f64) {
 #[test]
 fn a_client_that_floods_makes_no_others_variants_small() {
     let (alone, part) = beside(0, 1);
-    assert_eq!((alone, part), (vec![VariantId(2); 7], PART_MAX));
+    assert_eq!(
+        (alone, part),
+        (vec![VariantId(2); 7], Constants::USUAL.part_max)
+    );
     for streams in [1, 5, 20] {
         let (beside, part) = beside(2_000, streams);
         assert_eq!(beside, [VariantId(2); 7], "{streams}");
-        assert_eq!(part, PART_MAX, "what is refused of the flood is not lost");
+        assert_eq!(
+            part,
+            Constants::USUAL.part_max,
+            "what is refused of the flood is not lost"
+        );
     }
 }
 

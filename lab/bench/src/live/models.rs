@@ -14,6 +14,7 @@ use super::arrivals::Random;
 use super::server::Server;
 use super::{machine, names, prepared, read_options};
 use crate::observe::today;
+use spillgate_report::{Page, Table};
 
 /// Models, requests and logs of the last run.
 const OUT: &str = "out/live-models";
@@ -393,53 +394,66 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| requests/s | placement | in time, live | simulated | points | p99 ms | loads | cold requests | late: batches, loads | error of a batch, p1 / p50 / p99 ms | of its end, p99 ms |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        "requests/s",
+        "placement",
+        "in time, live",
+        "simulated",
+        "points",
+        "p99 ms",
+        "loads",
+        "cold requests",
+        "late: batches, loads",
+        "error of a batch, p1 / p50 / p99 ms",
+        "of its end, p99 ms",
+    ]);
     for row in rows {
         let [p1, p50, p99] = row.errors;
-        let simulated = row.beside().map_or_else(
-            || "- | -".to_owned(),
-            |(share, points)| format!("{share:.1}% | {points:+.1}"),
+        let [simulated, points] = row.beside().map_or_else(
+            || ["-", "-"].map(str::to_owned),
+            |(share, points)| [format!("{share:.1}%"), format!("{points:+.1}")],
         );
         let part = |late: f64, ran: f64| 100.0 * late / (late + ran).max(1.0);
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.1}% | {simulated} | {:.1} | {} | {} | {:.2}%, {:.2}% | {p1:+.2} / {p50:+.2} / {p99:+.2} | {:+.2} |",
-            row.rate,
-            row.placement,
-            100.0 * row.live,
-            row.p99_ms,
-            row.loads,
-            row.cold,
-            part(row.late_batches, row.batches),
-            part(row.late_loads, row.loads),
-            row.completion
-        );
+        table.row([
+            row.rate.to_string(),
+            row.placement.to_string(),
+            format!("{:.1}%", 100.0 * row.live),
+            simulated.to_string(),
+            points.to_string(),
+            format!("{:.1}", row.p99_ms),
+            row.loads.to_string(),
+            row.cold.to_string(),
+            format!(
+                "{:.2}%, {:.2}%",
+                part(row.late_batches, row.batches),
+                part(row.late_loads, row.loads)
+            ),
+            format!("{p1:+.2} / {p50:+.2} / {p99:+.2}"),
+            format!("{:+.2}", row.completion),
+        ]);
     }
-    text
+    table
 }
 
 fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
-    Ok(format!(
-        "# Many models on one device, live\n\n\
-         {} models of three architectures, real TorchScript files of up to 13 MB with random weights, share one device that has memory for {} of \
+    let mut page = Page::new("Many models on one device, live");
+    page.say(&format!(
+        "{} models of three architectures, real TorchScript files of up to 13 MB with random weights, share one device that has memory for {} of \
          them. Popularity falls with the rank to the power of {SKEW}, and one of the {POPULAR} most popular models a second changes places with \
          another. Each request has {SLO_MS} ms. The simulator serves the same requests, with the times of loads and batches that the server \
          measured when it started, and without noise. The first {WARM_UP_S} s do not count. \"{RESIDENT}\" is the placement \
-         `spillgate` with memory for all models: each is loaded once.\n\n\
-         On {}, {machine}:\n\n\
-         ```sh\n{}\n```\n\n{}\n\
-         Server and client share the machine: loads, batches, decoding and the client take each other's time, which the simulator does not \
-         know.\n",
-        options.models,
-        options.cache,
-        today()?,
-        options.shown(),
-        table(rows),
-    ))
+         `spillgate` with memory for all models: each is loaded once.",
+        options.models, options.cache,
+    ));
+    page.say(&format!("On {}, {machine}:", today()?));
+    page.made_by(&options.shown());
+    page.table(&table(rows));
+    page.say(
+        "Server and client share the machine: loads, batches, decoding and the client take each other's time, which the simulator does not \
+         know.",
+    );
+    Ok(page.text(""))
 }
 
 #[cfg(test)]

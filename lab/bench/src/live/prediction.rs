@@ -1,7 +1,6 @@
 //! `live-prediction`: how far measured times are from what was expected. Each shipped network is served alone at a part of its capacity,
 //! in batches of one. Beside it stands a bare loop of the same network in the same run: what no server can do better than.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +15,7 @@ use xtask::workspace::Workspace;
 use super::server::Server;
 use super::{machine, prepared, read_options};
 use crate::observe::today;
+use spillgate_report::{Page, Table};
 
 /// Pipelines and logs of the last run.
 const OUT: &str = "out/live-prediction";
@@ -240,33 +240,46 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| network | own core | bare loop p50 | its p99 | requests/s | executes | error p1 | p50 | p99 | p99 of execution | completion p99 | refused late | in time | machine busy |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        "network",
+        "own core",
+        "bare loop p50",
+        "its p99",
+        "requests/s",
+        "executes",
+        "error p1",
+        "p50",
+        "p99",
+        "p99 of execution",
+        "completion p99",
+        "refused late",
+        "in time",
+        "machine busy",
+    ]);
     for row in rows {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.3} | {:+.3} ({:+.0}%) | {:.0} | {:.3} | {:+.3} | {:+.3} | {:+.3} | {:+.1}% | {:+.3} | {:.2}% | {:.2}% | {:.0}% |",
-            row.network,
-            if row.has_core { "yes" } else { "no" },
-            row.bare[0],
-            row.bare[1],
-            100.0 * row.bare[1] / row.bare[0],
-            row.rate,
-            row.execution,
-            row.durations[0],
-            row.durations[1],
-            row.durations[2],
-            100.0 * row.durations[2] / row.execution,
-            row.completion,
-            100.0 * row.late_batches / row.batches.max(1.0),
-            100.0 * row.in_time,
-            100.0 * row.machine,
-        );
+        table.row([
+            row.network.to_string(),
+            (if row.has_core { "yes" } else { "no" }).to_string(),
+            format!("{:.3}", row.bare[0]),
+            format!(
+                "{:+.3} ({:+.0}%)",
+                row.bare[1],
+                100.0 * row.bare[1] / row.bare[0]
+            ),
+            format!("{:.0}", row.rate),
+            format!("{:.3}", row.execution),
+            format!("{:+.3}", row.durations[0]),
+            format!("{:+.3}", row.durations[1]),
+            format!("{:+.3}", row.durations[2]),
+            format!("{:+.1}%", 100.0 * row.durations[2] / row.execution),
+            format!("{:+.3}", row.completion),
+            format!("{:.2}%", 100.0 * row.late_batches / row.batches.max(1.0)),
+            format!("{:.2}%", 100.0 * row.in_time),
+            format!("{:.0}%", 100.0 * row.machine),
+        ]);
     }
-    text
+    table
 }
 
 fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
@@ -275,14 +288,18 @@ fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
         .core
         .map(|core| format!(" --core {core}"))
         .unwrap_or_default();
-    Ok(format!(
-        "# Errors of prediction\n\n`cargo xtask live-prediction --seconds {seconds} --load {load} --device {device}{core} --write`, {}, on {machine}\n\n\
-         Each shipped network alone under the placement `spillgate`, in batches of one, with requests as a Poisson process at {load} of what a \
+    let mut page = Page::new("Errors of prediction");
+    page.say(&format!(
+        "`cargo xtask live-prediction --seconds {seconds} --load {load} --device {device}{core} --write`, {}, on {machine}",
+        today()?
+    ));
+    page.say(&format!(
+        "Each shipped network alone under the placement `spillgate`, in batches of one, with requests as a Poisson process at {load} of what a \
          loop of all its steps reaches, {RATE_MAX} a second at most. Times in ms. An error is measured minus expected, as the server \
          counts it; an expected time follows the last ones (exponentially weighted). The *bare loop* calls the same network {ROUNDS} times in a process \
          of its own with nothing else on the machine: `spillgate profile`, with preparing and finishing; its p99 stands there as the distance from its median. The completion of a batch \
-         counts what was sent to the device before. With an *own core* the executing thread has a core on which neither another thread of the server (`--core`) nor the client runs. Clockwork's on a V100: 0.25 ms for the 99th percentile of durations, 1 ms for that of completions.\n\n{}",
-        today()?,
-        table(rows)
-    ))
+         counts what was sent to the device before. With an *own core* the executing thread has a core on which neither another thread of the server (`--core`) nor the client runs. Clockwork's on a V100: 0.25 ms for the 99th percentile of durations, 1 ms for that of completions.",
+    ));
+    page.table(&table(rows));
+    Ok(page.text(""))
 }

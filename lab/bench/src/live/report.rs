@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::emulated::{self, Cell, Emulated};
 use super::real::{self, Real, Row};
+use spillgate_report::Table;
 
 /// A server should be this close to its simulation, in points.
 const CLOSE: f64 = 3.0;
@@ -11,32 +12,43 @@ const CLOSE: f64 = 3.0;
 const LEFT: f64 = 0.9;
 
 /// The simulated and the live side of every cell.
-pub(super) fn emulated_table(emulated: &Emulated, seconds: usize) -> String {
-    let mut text = String::from(
-        "| policy | load | offered/s | goodput/s, simulated | live | difference | dropped or late, simulated | live | points | invalid, simulated | live | points |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
+pub(super) fn emulated_table(emulated: &Emulated, seconds: usize) -> Table {
+    let mut table = Table::new([
+        "policy",
+        "load",
+        "offered/s",
+        "goodput/s, simulated",
+        "live",
+        "difference",
+        "dropped or late, simulated",
+        "live",
+        "points",
+        "invalid, simulated",
+        "live",
+        "points",
+    ]);
     for cell in &emulated.cells {
         let rate = |n: u64| n as f64 / seconds as f64;
         let (simulated, live) = (&cell.simulated, &cell.live);
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {:.0} | {:.0} | {:.0} | {:+.1}% | {:.1}% | {:.1}% | {:+.1} | {:.1}% | {:.1}% | {:+.1} |",
-            cell.policy,
-            cell.load,
-            rate(simulated.requests),
-            rate(simulated.good),
-            rate(live.good),
-            100.0 * (live.good as f64 / simulated.good.max(1) as f64 - 1.0),
-            100.0 * simulated.dropped(),
-            100.0 * live.dropped(),
-            drop_points(cell),
-            100.0 * simulated.invalid,
-            100.0 * live.invalid,
-            invalid_points(cell),
-        );
+        table.row([
+            format!("`{}`", cell.policy),
+            cell.load.to_string(),
+            format!("{:.0}", rate(simulated.requests)),
+            format!("{:.0}", rate(simulated.good)),
+            format!("{:.0}", rate(live.good)),
+            format!(
+                "{:+.1}%",
+                100.0 * (live.good as f64 / simulated.good.max(1) as f64 - 1.0)
+            ),
+            format!("{:.1}%", 100.0 * simulated.dropped()),
+            format!("{:.1}%", 100.0 * live.dropped()),
+            format!("{:+.1}", drop_points(cell)),
+            format!("{:.1}%", 100.0 * simulated.invalid),
+            format!("{:.1}%", 100.0 * live.invalid),
+            format!("{:+.1}", invalid_points(cell)),
+        ]);
     }
-    text
+    table
 }
 
 fn drop_points(cell: &Cell) -> f64 {
@@ -83,35 +95,46 @@ pub(super) fn emulated_summary(emulated: &Emulated) -> String {
 }
 
 /// The loads on the pipeline with models.
-pub(super) fn real_table(real: &Real) -> String {
-    let mut text = String::from(
-        "| policy | offered/s | goodput/s | of capacity | late | dropped | of those before decoding | refused or failed | p99 ms | invalid | server, cores | client, cores | decoding, ms a frame |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
+pub(super) fn real_table(real: &Real) -> Table {
+    let mut table = Table::new([
+        "policy",
+        "offered/s",
+        "goodput/s",
+        "of capacity",
+        "late",
+        "dropped",
+        "of those before decoding",
+        "refused or failed",
+        "p99 ms",
+        "invalid",
+        "server, cores",
+        "client, cores",
+        "decoding, ms a frame",
+    ]);
     for row in real.rising.iter().chain(&real.twice) {
-        real_row(&mut text, row, real.capacity());
+        real_row(&mut table, row, real.capacity());
     }
-    text
+    table
 }
 
-fn real_row(text: &mut String, row: &Row, capacity: f64) {
-    let _ = writeln!(
-        text,
-        "| `{}` | {:.1} | {:.1} | {:.0}% | {} | {} | {} | {} | {} | {:.1}% | {:.2} | {:.3} | {:.1} |",
-        row.policy,
-        row.offered,
-        row.goodput,
-        100.0 * row.goodput / capacity.max(1e-9),
-        row.late,
-        row.dropped,
-        row.undecoded,
-        row.refused,
-        row.p99_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
-        100.0 * row.side.invalid,
-        row.cost.server_cores,
-        row.cost.client_cores,
-        row.decode_ms,
-    );
+fn real_row(table: &mut Table, row: &Row, capacity: f64) {
+    table.row([
+        format!("`{}`", row.policy),
+        format!("{:.1}", row.offered),
+        format!("{:.1}", row.goodput),
+        format!("{:.0}%", 100.0 * row.goodput / capacity.max(1e-9)),
+        row.late.to_string(),
+        row.dropped.to_string(),
+        row.undecoded.to_string(),
+        row.refused.to_string(),
+        row.p99_ms
+            .map_or("-".to_owned(), |ms| format!("{ms:.0}"))
+            .to_string(),
+        format!("{:.1}%", 100.0 * row.side.invalid),
+        format!("{:.2}", row.cost.server_cores),
+        format!("{:.3}", row.cost.client_cores),
+        format!("{:.1}", row.decode_ms),
+    ]);
 }
 
 /// What is left of the capacity at twice the rate.
@@ -284,7 +307,7 @@ mod tests {
 
     #[test]
     fn both_sides_stand_beside_each_other() {
-        let table = emulated_table(&measured(), 10);
+        let table = emulated_table(&measured(), 10).to_string();
         assert!(table.contains(
             "| `pard` | 0.9 | 100 | 90 | 91 | +1.1% | 10.0% | 9.0% | -1.0 | 1.0% | 2.0% | +1.0 |\n"
         ));
@@ -300,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_the_capacity_is_said() {
-        let table = real_table(&real());
+        let table = real_table(&real()).to_string();
         assert!(table.contains(
             "| `none` | 20.0 | 0.5 | 5% | 50 | 340 | 200 | 10 | - | 10.0% | 0.50 | 0.100 | 4.0 |\n"
         ));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use spillgate_report::Table;
 
 /// What the load client found.
 #[derive(Debug, PartialEq)]
@@ -138,44 +139,31 @@ impl Report {
 
     /// The table, and why cells are missing.
     pub(super) fn table(&self) -> String {
-        let mut text = String::from("| server |");
-        for rate in &self.rates {
-            let _ = write!(text, " good/s at {rate} |");
-        }
-        for rate in &self.rates {
-            let _ = write!(text, " wasted at {rate} |");
-        }
-        text.push_str(" dead work after the load, s |\n|---|");
-        text.push_str(&"---|".repeat(2 * self.rates.len() + 1));
-        text.push('\n');
-        self.counts(&mut text, "offered", &self.offered);
-        self.counts(&mut text, "ideal: 20 ms exactly, no overhead", &self.ideal);
+        let good = self.rates.iter().map(|rate| format!("good/s at {rate}"));
+        let wasted = self.rates.iter().map(|rate| format!("wasted at {rate}"));
+        let head = std::iter::once("server".to_owned())
+            .chain(good)
+            .chain(wasted);
+        let last = "dead work after the load, s".to_owned();
+        let mut table = Table::new(head.chain([last]));
+        table.row(self.counts("offered", &self.offered));
+        table.row(self.counts("ideal: 20 ms exactly, no overhead", &self.ideal));
         for (label, cells) in &self.rows {
-            let _ = write!(text, "| {label} |");
-            for cell in cells {
-                match cell.measured() {
-                    Some(m) => {
-                        let _ = write!(text, " {:.1} |", m.good as f64 / self.seconds);
-                    }
-                    None => text.push_str(" failed |"),
-                }
-            }
-            for cell in cells {
-                let _ = write!(
-                    text,
-                    " {} |",
-                    percent(cell.measured().and_then(|m| m.wasted))
-                );
-            }
-            let drains: Vec<String> = cells
-                .iter()
-                .map(|cell| {
-                    cell.measured()
-                        .map_or("-".to_owned(), |m| format!("{:.1}", m.drain_s))
-                })
-                .collect();
-            let _ = writeln!(text, " {} |", drains.join(", "));
+            let good = cells.iter().map(|cell| match cell.measured() {
+                Some(m) => format!("{:.1}", m.good as f64 / self.seconds),
+                None => "failed".to_owned(),
+            });
+            let wasted = cells.iter();
+            let wasted = wasted.map(|cell| percent(cell.measured().and_then(|m| m.wasted)));
+            let drains = cells.iter().map(|cell| {
+                let measured = cell.measured();
+                measured.map_or("-".to_owned(), |m| format!("{:.1}", m.drain_s))
+            });
+            let drains: Vec<String> = drains.collect();
+            let row = std::iter::once(label.clone()).chain(good).chain(wasted);
+            table.row(row.chain([drains.join(", ")]));
         }
+        let mut text = table.to_string();
         // A server that does not install fails everywhere for one reason.
         let mut told: Vec<&str> = Vec::new();
         for (label, cells) in &self.rows {
@@ -191,12 +179,12 @@ impl Report {
         text
     }
 
-    fn counts(&self, text: &mut String, label: &str, counts: &[usize]) {
-        let _ = write!(text, "| {label} |");
-        for count in counts {
-            let _ = write!(text, " {:.1} |", *count as f64 / self.seconds);
-        }
-        let _ = writeln!(text, "{}", " |".repeat(self.rates.len() + 1));
+    fn counts(&self, label: &str, counts: &[usize]) -> impl Iterator<Item = String> {
+        let rates = counts
+            .iter()
+            .map(|count| format!("{:.1}", *count as f64 / self.seconds));
+        let rest = std::iter::repeat_n(String::new(), self.rates.len() + 1);
+        std::iter::once(label.to_owned()).chain(rates).chain(rest)
     }
 
     /// How late the client was at worst, as the 99th percentile of a load.
@@ -317,8 +305,8 @@ mod tests {
             report().table(),
             "| server | good/s at 15 | good/s at 60 | wasted at 15 | wasted at 60 | dead work after the load, s |\n\
              |---|---|---|---|---|---|\n\
-             | offered | 15.0 | 60.5 | | | |\n\
-             | ideal: 20 ms exactly, no overhead | 15.0 | 50.5 | | | |\n\
+             | offered | 15.0 | 60.5 |  |  |  |\n\
+             | ideal: 20 ms exactly, no overhead | 15.0 | 50.5 |  |  |  |\n\
              | mosec, default | 14.5 | failed | 3.3% | - | 0.2, - |\n\
              \n\
              mosec, default, 60 req/s, failed: the server ended (signal: 11)\n"

@@ -1,10 +1,9 @@
 //! The measurements, as tables and as a document.
 
-use std::fmt::Write as _;
-
 use super::subject::Kind;
 use super::{OPEN_RATE, OPEN_SECONDS, OPEN_WARM_UP};
 use crate::h2load::{Measured, median};
+use spillgate_report::Table;
 
 /// The median latency with one request in flight, over the relay's: at most this.
 const P50_RATIO_MAX: f64 = 1.5;
@@ -89,11 +88,20 @@ impl Report {
     }
 
     /// The closed loops.
-    pub(super) fn table(&self) -> String {
-        let mut text = String::from(
-            "| subject | payload | in flight | req/s | to the relay's | p50 ms | to the relay's | p99 ms | CPU us/request, all processes | bytes a message on the link | failed |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|\n",
-        );
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new([
+            "subject",
+            "payload",
+            "in flight",
+            "req/s",
+            "to the relay's",
+            "p50 ms",
+            "to the relay's",
+            "p99 ms",
+            "CPU us/request, all processes",
+            "bytes a message on the link",
+            "failed",
+        ]);
         for row in &self.cells {
             let relay = self.row(Kind::Relay, row.payload, row.in_flight);
             let relay = &self.cells[relay.expect("each load has the relay's row")];
@@ -103,50 +111,57 @@ impl Report {
                 true => "-".to_owned(),
                 false => format!("{:.0}", median(bytes.into_iter())),
             };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {:.0} | {:.2} | {:.3} | {:.2} | {:.3} | {:.1} | {bytes} | {} |",
-                row.kind.name(),
-                row.payload,
-                row.in_flight,
-                row.median(|m| m.rate),
-                row.ratio(relay, |m| m.rate),
-                row.median(|m| m.p50_ms),
-                row.ratio(relay, |m| m.p50_ms),
-                row.median(|m| m.p99_ms),
-                row.median(|m| m.cpu_us),
-                row.rounds.iter().map(|cell| cell.run.failed).sum::<u64>(),
-            );
+            table.row([
+                row.kind.name().to_string(),
+                row.payload.to_string(),
+                row.in_flight.to_string(),
+                format!("{:.0}", row.median(|m| m.rate)),
+                format!("{:.2}", row.ratio(relay, |m| m.rate)),
+                format!("{:.3}", row.median(|m| m.p50_ms)),
+                format!("{:.2}", row.ratio(relay, |m| m.p50_ms)),
+                format!("{:.3}", row.median(|m| m.p99_ms)),
+                format!("{:.1}", row.median(|m| m.cpu_us)),
+                bytes.to_string(),
+                row.rounds
+                    .iter()
+                    .map(|cell| cell.run.failed)
+                    .sum::<u64>()
+                    .to_string(),
+            ]);
         }
-        text
+        table
     }
 
     /// The open loops.
-    pub(super) fn open_table(&self) -> String {
-        let mut text = String::from(
-            "| subject | p50 ms | p99 ms | p99 ms, worst round | client sent late, p99 ms | not served in time |\n|---|---|---|---|---|---|\n",
-        );
+    pub(super) fn open_table(&self) -> Table {
+        let mut table = Table::new([
+            "subject",
+            "p50 ms",
+            "p99 ms",
+            "p99 ms, worst round",
+            "client sent late, p99 ms",
+            "not served in time",
+        ]);
         for (kind, rounds) in &self.open {
             let worst = rounds.iter().map(|r| r.p99_ms).fold(0.0, f64::max);
-            let _ = writeln!(
-                text,
-                "| {} | {:.2} | {:.2} | {worst:.2} | {:.2} | {:.0} |",
-                kind.name(),
-                median(rounds.iter().map(|r| r.p50_ms)),
-                median(rounds.iter().map(|r| r.p99_ms)),
-                median(rounds.iter().map(|r| r.lag_p99_ms)),
-                rounds.iter().map(|r| r.unserved).sum::<f64>(),
-            );
+            table.row([
+                kind.name().to_string(),
+                format!("{:.2}", median(rounds.iter().map(|r| r.p50_ms))),
+                format!("{:.2}", median(rounds.iter().map(|r| r.p99_ms))),
+                format!("{worst:.2}"),
+                format!("{:.2}", median(rounds.iter().map(|r| r.lag_p99_ms))),
+                format!("{:.0}", rounds.iter().map(|r| r.unserved).sum::<f64>()),
+            ]);
         }
-        text
+        table
     }
 
     /// What was aimed at, and whether it was reached.
-    pub(super) fn targets(&self) -> String {
-        let mut text = String::from("| target | measured | |\n|---|---|---|\n");
+    pub(super) fn targets(&self) -> Table {
+        let mut table = Table::new(["target", "measured", ""]);
         let mut line = |what: &str, measured: String, met: bool| {
             let met = if met { "met" } else { "not met" };
-            let _ = writeln!(text, "| {what} | {measured} | {met} |");
+            table.row([what.to_string(), measured.to_string(), met.to_string()]);
         };
         for payload in super::PAYLOADS.map(|(payload, _)| payload) {
             let pair = |in_flight| {
@@ -174,7 +189,7 @@ impl Report {
                 format!("1 KB: p99 at {OPEN_RATE} requests a second at most {OPEN_P99_MAX} ms");
             line(&what, format!("{p99:.2} ms"), p99 <= OPEN_P99_MAX);
         }
-        text
+        table
     }
 
     /// As Markdown.
@@ -289,7 +304,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        let table = report().table();
+        let table = report().table().to_string();
         assert!(
             table.contains("| 1 KB | 64 | 1900 | 0.47 | 0.560 | 1.40 | 1.120 | 50.0 | 1300 | 0 |"),
             "{table}"
@@ -301,7 +316,7 @@ mod tests {
 
     #[test]
     fn targets_are_met_or_not() {
-        let targets = report().targets();
+        let targets = report().targets().to_string();
         assert!(
             targets.contains("1.5 times the relay's | 1.40 | met |"),
             "{targets}"

@@ -23,10 +23,10 @@ const LINK: f64 = 12.28;
 const RESNET50: &str = "resnet50_v1";
 
 /// Table 1: every architecture.
-pub(super) struct Table(Vec<ScenarioModel>);
+pub(crate) struct Table(Vec<ScenarioModel>);
 
 impl Table {
-    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         Self::parse(&read_table(file)?, &file.display().to_string())
     }
 
@@ -157,7 +157,7 @@ fn poisson(
 }
 
 /// Figure 5: 15 copies of one model, 16 requests of each under way, on one device.
-pub(super) fn copies(table: &Table, slo_ms: f64, seconds: f64) -> anyhow::Result<Scenario> {
+pub(crate) fn copies(table: &Table, slo_ms: f64, seconds: f64) -> anyhow::Result<Scenario> {
     let models = table.copies(15)?;
     let clients = (0..15).map(|i| ClosedLoop {
         model: ModelId(i),
@@ -176,7 +176,7 @@ pub(super) fn copies(table: &Table, slo_ms: f64, seconds: f64) -> anyhow::Result
 
 /// Figure 6: a minor workload of 200 r/s for one model, and a major one of 1,000 r/s spread over `active` models, on one device with
 /// an SLO of 100 ms. The paper activates a model each second; here each number of models is a run of its own.
-pub(super) fn major(table: &Table, active: u32, seconds: f64) -> anyhow::Result<Scenario> {
+pub(crate) fn major(table: &Table, active: u32, seconds: f64) -> anyhow::Result<Scenario> {
     let warm = warm_s(10.0, seconds);
     let models = table.copies(active as usize + 1)?;
     let arrivals = poisson(
@@ -194,7 +194,7 @@ pub(super) fn major(table: &Table, active: u32, seconds: f64) -> anyhow::Result<
 }
 
 /// Figure 7, left: `n` copies of one model at `rate` in all, on six devices.
-pub(super) fn low(
+pub(crate) fn low(
     table: &Table,
     n: u32,
     rate: f64,
@@ -260,7 +260,7 @@ pub(super) fn functions_warm_s(seconds: f64) -> f64 {
 
 /// Figures 8 and 9: thousands of models whose popularity is skewed, at rates that follow a trace around their mean. `shape` has the rate
 /// of each second of the run, warm-up included, over the mean.
-pub(super) fn functions(
+pub(crate) fn functions(
     table: &Table,
     gpus: u16,
     rate: f64,

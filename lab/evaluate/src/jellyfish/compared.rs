@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::Method;
-use spillgate_sim::jellyfish::{Contender, LoopSetting};
+use spillgate_jellyfish::adaptation::Method;
+use spillgate_jellyfish::cameras::{Contender, LoopSetting};
 
 use super::Given;
 use super::loops::Alike;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use spillgate_controller_policy::adaptation::{AdaptiveVariant, ClientDemand, Instance, Variant};
-use spillgate_sim::jellyfish::Zoo;
+use spillgate_controller_policy::adaptation::{ClientDemand, Instance, Variant};
+use spillgate_jellyfish::adaptation::AdaptiveVariant;
+use spillgate_jellyfish::cameras::Zoo;
 
 use crate::read_table;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_sim::jellyfish::{CameraKind, LoopSetting, Way};
+use spillgate_jellyfish::cameras::{CameraKind, LoopSetting, Way};
 
 use super::Given;
 use super::compared::{compare, compare_served};

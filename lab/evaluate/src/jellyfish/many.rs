@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::adaptation::Method;
-use spillgate_sim::jellyfish::{CameraKind, Contender, LoopSetting};
+use spillgate_jellyfish::adaptation::Method;
+use spillgate_jellyfish::cameras::{CameraKind, Contender, LoopSetting};
 
 use super::Given;
 use super::loops::{Alike, settings};

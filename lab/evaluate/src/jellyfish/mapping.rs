@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spillgate_controller_policy::adaptation::{Method, STEPS_DEFAULT, Search};
+use spillgate_controller_policy::adaptation::STEPS_DEFAULT;
+use spillgate_jellyfish::adaptation::{Method, Search};
 
 use super::Given;
 use super::instances::Question;

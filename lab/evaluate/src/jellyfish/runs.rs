@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::Method;
+use spillgate_jellyfish::adaptation::Method;
+use spillgate_jellyfish::cameras::{CamerasReport, Contender, LoopSetting, Way, Zoo, run, serve};
 use spillgate_pipeline::policy::AdaptName;
-use spillgate_sim::jellyfish::{CamerasReport, Contender, LoopSetting, Way, Zoo, run, serve};
 
 use super::Given;
 use crate::in_parallel;

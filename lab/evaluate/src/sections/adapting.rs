@@ -15,7 +15,7 @@ use super::sweeps::tweak;
 use super::{labels, percent};
 
 /// The module with variants.
-const DETECT: ModuleId = ModuleId(1);
+pub(crate) const DETECT: ModuleId = ModuleId(1);
 /// Of the shipped detector at 128, 192, 256 and 320 pixels: accuracy, and execution time over that of the last one.
 const SIZES: [(f64, f64); 4] = [(0.593, 0.22), (0.783, 0.41), (0.856, 0.66), (0.872, 1.0)];
 /// Modules behind the one with variants have so many times the workers of the plan.
@@ -37,7 +37,10 @@ pub(super) fn adapting(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         let how = if adapts { "chosen" } else { "the largest" };
         Variant::of(drop)
             .labelled(format!("{}, {how}", drop.name()))
-            .tweak(tweak(move |config| prepare(config, adapts)))
+            .tweak(tweak(move |config| {
+                let adapt = adapts.then(|| Adapt::new(DETECT, AdaptName::Spillgate));
+                prepare(config, adapt);
+            }))
     })
     .collect();
     let with_sizes = |_: &Workload, setup: &Setup| with_sizes(setup);
@@ -73,11 +76,6 @@ pub(super) fn adapting(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     report.say(
         "Goodput weighted by accuracy: the accuracies of the requests in time, over those of all requests with the largest variant, %.",
     );
-    let best = SIZES[SIZES.len() - 1].0;
-    let weighted = |run: &Run| {
-        let mean = run.report.goodput_weighted.unwrap_or_default() / run.report.goodput.max(1e-9);
-        mean * run.report.good as f64 / (offered(run) * best)
-    };
     report.table(&head, &table(&weighted, &percent));
     report.say("Requests in time, of all, %.");
     let good = |run: &Run| run.report.good as f64 / offered(run);
@@ -109,8 +107,15 @@ pub(super) fn adapting(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The accuracies of the requests in time, over those of all requests with the largest variant.
+pub(crate) fn weighted(run: &Run) -> f64 {
+    let best = SIZES[SIZES.len() - 1].0;
+    let mean = run.report.goodput_weighted.unwrap_or_default() / run.report.goodput.max(1e-9);
+    mean * run.report.good as f64 / (run.report.requests as f64 * best)
+}
+
 /// The pipeline with variants of its first module.
-fn with_sizes(setup: &Setup) -> Setup {
+pub(crate) fn with_sizes(setup: &Setup) -> Setup {
     let mut pipeline = Pipeline::clone(&setup.pipeline);
     let of = |(accuracy, _): (f64, f64)| pipeline::Variant {
         model: "road.pt".to_owned(),
@@ -130,12 +135,9 @@ fn with_sizes(setup: &Setup) -> Setup {
 }
 
 /// Room behind the first module, and its variants chosen or not.
-fn prepare(config: &mut SimConfig, adapts: bool) {
+pub(crate) fn prepare(config: &mut SimConfig, adapt: Option<Adapt>) {
     let pipeline = Arc::make_mut(&mut config.pipeline);
-    pipeline.adapt = adapts.then_some(Adapt {
-        module: DETECT,
-        name: AdaptName::Spillgate,
-    });
+    pipeline.adapt = adapt;
     let planned = Arc::make_mut(&mut config.planned);
     let mut next = config.workers.iter().flatten().max().map_or(0, |d| d + 1);
     for module in DETECT.idx() + 1..config.workers.len() {

@@ -227,7 +227,7 @@ pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()
     )
 }
 
-pub(super) fn tweak(
+pub(crate) fn tweak(
     change: impl Fn(&mut spillgate_sim::SimConfig) + Send + Sync + 'static,
 ) -> Tweak {
     Arc::new(change)

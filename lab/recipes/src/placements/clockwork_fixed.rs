@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use spillgate_pipeline::placement::recipe::{
-    Ahead, Choice, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule, Recipe,
+    Ahead, Choice, Constants, Earliest, Eviction, HostToDeviceOrder, LateLoads, Latest, LoadRule,
+    Recipe,
 };
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
@@ -35,4 +36,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     weighs_for_one: false,
     is_fair: false,
     beside: None,
+    constants: Constants::USUAL,
 };

@@ -1,6 +1,6 @@
 //! `none`: first come, first served; a request is dropped only when it does not fit the queue (PARD's naive).
 
-use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve};
+use crate::policy::recipe::{Bind, Constants, Keep, Order, Recipe, Reserve};
 use crate::policy::{DispatchPolicyName, PlanName};
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -21,4 +21,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     dispatch: DispatchPolicyName::LeastOutstanding,
     plan: PlanName::Reference,
     dynamic_schedule: None,
+    constants: Constants::USUAL,
 };

@@ -1,7 +1,7 @@
 //! `pard`: drops at each module the requests that the end-to-end estimate expects to be late, in adaptive order (PARD
 //! §4).
 
-use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve, Transition};
+use crate::policy::recipe::{Bind, Constants, Keep, Order, Recipe, Reserve, Transition};
 use crate::policy::{DispatchPolicyName, PlanName};
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -22,4 +22,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     dispatch: DispatchPolicyName::LeastOutstanding,
     plan: PlanName::Reference,
     dynamic_schedule: None,
+    constants: Constants::USUAL,
 };

@@ -1,6 +1,6 @@
 //! `spillgate`: our own policy. docs/policy.md explains it and holds the sweeps behind its numbers.
 
-use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve};
+use crate::policy::recipe::{Bind, Constants, Keep, Order, Recipe, Reserve};
 use crate::policy::{DispatchPolicyName, PlanName};
 use crate::schedule::SchedulePolicy;
 
@@ -22,4 +22,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     dispatch: DispatchPolicyName::EarliestStart,
     plan: PlanName::Spillgate,
     dynamic_schedule: Some(SchedulePolicy::GOODPUT),
+    constants: Constants::USUAL,
 };

@@ -70,10 +70,7 @@ fn compiled(variants: &[&str], policy: &str) -> Pipeline {
 #[test]
 fn variants_with_accuracies_are_chosen_by_ours_unless_something_else_is_named() {
     let of = |variants: &[&str], policy| compiled(variants, policy).adapt;
-    let by = |name| {
-        let module = ModuleId(1);
-        Some(Adapt { module, name })
-    };
+    let by = |name| Some(Adapt::new(ModuleId(1), name));
     assert_eq!(of(&RATED, "drop: spillgate"), by(AdaptName::Spillgate));
     assert_eq!(of(&RATED, "adapt: { name: greedy }"), by(AdaptName::Greedy));
     assert_eq!(of(&RATED, "adapt: jellyfish"), by(AdaptName::Jellyfish));

@@ -44,10 +44,7 @@ fn served(cameras: Vec<SimCamera>, devices: u16) -> SimConfig {
         accuracy: Some(accuracy),
     };
     module.variants = VARIANTS.map(variant).to_vec();
-    pipeline.adapt = Some(Adapt {
-        module: module.id,
-        name: AdaptName::Spillgate,
-    });
+    pipeline.adapt = Some(Adapt::new(module.id, AdaptName::Spillgate));
     let times = |(_, _, each): (u32, f64, u32)| (1..=8).map(|n| MS * (4 + each * n)).collect();
     let mut execution = ExecutionTimes::from(vec![vec![], vec![]]);
     let times = ModuleExecution::of_variants(VARIANTS.map(times).to_vec());

@@ -16,33 +16,17 @@
 //! Without the value of waiting, short requests would be served at once in small batches, however much time they have,
 //! and long requests would run out of time.
 
+use spillgate_pipeline::schedule::Goodput as Constants;
+
 use super::book::Book;
 use super::forming::Forming;
 use super::merge::earliest;
 use super::pending::Pending;
 use super::strategy::{Chosen, Strategy, View};
 
-/// The value of waiting is at most this share of the probability to be in time one batch later, for the application
-/// that costs most.
-const WAIT_LEAST: f64 = 0.15;
-/// Added to that share for an application whose cost is nothing compared with the one that costs most.
-const WAIT_CHEAP: f64 = 0.5;
-/// How often a batch keeps within the larger of the two bounds on its members' slack.
-const SURE: f64 = 0.9;
-/// Weight of the newest batch in the price of device time.
-const PRICE_WEIGHT: f64 = 0.05;
-/// Weight of the newest batch in the mean time of a batch.
-const BATCH_WEIGHT: f64 = 0.1;
-
-const _: () = assert!(0.0 <= WAIT_LEAST && 0.0 <= WAIT_CHEAP && WAIT_LEAST + WAIT_CHEAP <= 1.0);
-const _: () = assert!(
-    0.5 < SURE && SURE < 1.0,
-    "the larger bound is above the mean"
-);
-const _: () = assert!(PRICE_WEIGHT <= BATCH_WEIGHT && BATCH_WEIGHT <= 1.0);
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Goodput {
+    constants: Constants,
     version: Option<u64>,
     /// Applications by rising mean length.
     ranks: Vec<usize>,
@@ -95,7 +79,7 @@ impl Strategy for Goodput {
             }
             [
                 forming.outlook(grid, book.time(), size).mean_ms,
-                forming.mostly_ms(grid, book.time(), size, SURE),
+                forming.mostly_ms(grid, book.time(), size, self.constants.sure),
             ]
         };
         self.bounds = book
@@ -110,7 +94,12 @@ impl Strategy for Goodput {
         };
         self.parts = (0..book.len()).map(part).collect();
         let most = self.parts.iter().copied().fold(0.0, f64::max);
-        let wait_max = |part: &f64| WAIT_LEAST + WAIT_CHEAP * (1.0 - part / most);
+        let Constants {
+            wait_least,
+            wait_cheap,
+            ..
+        } = self.constants;
+        let wait_max = |part: &f64| wait_least + wait_cheap * (1.0 - part / most);
         self.wait_max = self.parts.iter().map(wait_max).collect();
     }
 
@@ -135,9 +124,9 @@ impl Strategy for Goodput {
             return None;
         }
         let expected_ms = self.best.expected_ms;
-        self.price += PRICE_WEIGHT * (self.best.rate - self.price);
+        self.price += self.constants.price_weight * (self.best.rate - self.price);
         self.batch_ms += if self.batch_ms > 0.0 {
-            BATCH_WEIGHT * (expected_ms - self.batch_ms)
+            self.constants.batch_weight * (expected_ms - self.batch_ms)
         } else {
             expected_ms
         };
@@ -150,6 +139,22 @@ impl Strategy for Goodput {
 }
 
 impl Goodput {
+    pub(crate) fn new(constants: Constants) -> Self {
+        Goodput {
+            constants,
+            version: None,
+            ranks: Vec::new(),
+            bounds: Vec::new(),
+            parts: Vec::new(),
+            wait_max: Vec::new(),
+            batch_ms: 0.0,
+            price: 0.0,
+            forming: Forming::default(),
+            members: Vec::new(),
+            best: Best::default(),
+        }
+    }
+
     /// Looks at all candidates of a pool of applications, which are in order of mean length.
     fn consider(&mut self, view: View<'_>, pool: &[usize]) {
         let book = view.book;

@@ -100,7 +100,7 @@ pub(super) fn strategy(config: &SchedulerConfig) -> Box<dyn Strategy> {
         ..
     } = config;
     match config.policy.choice() {
-        Choice::Goodput => Box::new(Goodput::default()),
+        Choice::Goodput(constants) => Box::new(Goodput::new(constants)),
         Choice::Score { is_shared } => Box::new(Orloj::new(sizes, is_shared, *scoring)),
         Choice::RequiredStart(estimator) => Box::new(Clockwork::new(estimator)),
         Choice::EarliestDeadline => Box::new(Edf::default()),

@@ -84,10 +84,7 @@ fn one(
         "--adapt: a variant of {} has no accuracy:, and variants are chosen by it",
         module.name
     );
-    pipeline.adapt = (way.name != AdaptName::Fixed).then_some(Adapt {
-        module: id,
-        name: way.name,
-    });
+    pipeline.adapt = (way.name != AdaptName::Fixed).then(|| Adapt::new(id, way.name));
     let name = match way.variant {
         Some(variant) => format!("fixed:{}", variant.idx()),
         None => way.name.name().to_owned(),

@@ -31,10 +31,7 @@ fn gateway(policy: DropPolicy) -> Gateway<u64, ()> {
         accuracy: Some(accuracy),
     };
     module.variants = [0.5, 0.8].map(variant).to_vec();
-    pipeline.adapt = Some(Adapt {
-        module: module.id,
-        name: AdaptName::Jellyfish,
-    });
+    pipeline.adapt = Some(Adapt::new(module.id, AdaptName::Jellyfish));
     let mut planned = Planned {
         batch: vec![1, 2],
         execution: vec![vec![MS; 2], vec![MS * 40, MS * 60]].into(),

@@ -1,11 +1,11 @@
 //! `live-adapting`: more frames than the largest variant serves. What dropping alone, adaptation alone, and both together do with them.
 //! Server and cameras are real processes; accuracy is measured against what the scenes show.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
+use spillgate_report::{Page, Table};
 use xtask::args::Args;
 use xtask::workspace::Workspace;
 
@@ -99,21 +99,31 @@ impl Row {
         self.in_time * self.told.f1_in_time()
     }
 
-    fn cells(&self) -> String {
-        format!(
-            "| `{}` | `{}` | {:.1} | {:.1} | {:.3} | {:.1} | {:.1}% |",
-            self.way.drop,
-            self.way.choice.word(),
-            self.offered,
-            self.in_time,
-            self.told.f1_in_time(),
-            self.weighted(),
-            100.0 * (1.0 - self.in_time / self.offered).max(0.0)
-        )
+    fn cells(&self) -> [String; 7] {
+        [
+            format!("`{}`", self.way.drop),
+            format!("`{}`", self.way.choice.word()),
+            format!("{:.1}", self.offered),
+            format!("{:.1}", self.in_time),
+            format!("{:.3}", self.told.f1_in_time()),
+            format!("{:.1}", self.weighted()),
+            format!(
+                "{:.1}%",
+                100.0 * (1.0 - self.in_time / self.offered).max(0.0)
+            ),
+        ]
     }
 }
 
-const HEADER: &str = "| drops | variants | offered/s | in time/s | F1 in time | weighted/s | missed |\n|---|---|---|---|---|---|---|\n";
+const HEAD: [&str; 7] = [
+    "drops",
+    "variants",
+    "offered/s",
+    "in time/s",
+    "F1 in time",
+    "weighted/s",
+    "missed",
+];
 
 /// `cargo xtask live-adapting`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
@@ -123,34 +133,41 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let runs = Runs::new(workspace, &program, &out, &options)?;
     let capacity = runs.row(&runs.ways[1], FLOOD_FPS * CAMERAS as f64)?.in_time;
     println!("live: {capacity:.1} frames a second of the largest variant are in time");
-    let mut text = String::new();
+    let mut tables = Vec::new();
     for load in &options.loads {
-        let _ = write!(text, "## Load {load}\n\n{HEADER}");
+        let mut table = Table::new(HEAD);
         for way in &runs.ways {
             let row = runs.row(way, load * capacity)?;
-            println!("live: load {load}: {}", row.cells());
-            let _ = writeln!(text, "{}", row.cells());
+            println!("live: load {load}: {}", row.cells().join(" | "));
+            table.row(row.cells());
         }
-        text.push('\n');
+        tables.push((load, table));
     }
     if options.write {
-        let page = format!(
-            "# Adaptation and dropping under overload, live\n\n\
-             The traffic pipeline with its models serves {CAMERAS} cameras, each a `spillgate stream` of a scene of its own that sends frames of \
-             {side} pixels and takes no part in the adaptation. Server and cameras are processes of one machine; the SLO is {SLO}.\n\n\
-             On {today}, {machine}:\n\n```sh\n{command}\n```\n\n\
-             - **Load**: frames a second over {capacity:.1}, which are in time when far more are sent, `drop: spillgate` drops and the largest variant \
+        let side = runs.site.side();
+        let mut page = Page::new("Adaptation and dropping under overload, live");
+        page.say(&format!(
+            "The traffic pipeline with its models serves {CAMERAS} cameras, each a `spillgate stream` of a scene of its own that sends frames of \
+             {side} pixels and takes no part in the adaptation. Server and cameras are processes of one machine; the SLO is {SLO}.",
+        ));
+        page.say(&format!("On {}, {machine}:", today()?));
+        page.made_by(&options.shown());
+        page.say(&format!(
+            "- **Load**: frames a second over {capacity:.1}, which are in time when far more are sent, `drop: spillgate` drops and the largest variant \
              serves all.\n\
              - **F1 in time**: vehicles and people against what the scenes show, the mean over overlaps of 0.5 to 0.95, of frames in time by the \
              camera's clock. **Weighted**: that F1 times the frames in time.\n\
              - `fixed-{side}` with a drop policy is dropping alone; `none` with a choice is adaptation alone.\n\
-             - Frames of {seconds} s count, after {WARM_UP_S} s that do not. Each row is one run of a fresh server; all have one profile.\n\n{text}",
-            side = runs.site.side(),
-            today = today()?,
-            command = options.shown(),
-            seconds = options.seconds,
-        );
-        spillgate_output::write(workspace.path(DOCUMENT), page.trim_end().to_owned() + "\n")?;
+             - Frames of {} s count, after {WARM_UP_S} s that do not. Each row is one run of a fresh server; all have one profile.",
+            options.seconds,
+        ));
+        for (load, table) in &tables {
+            page.section(&format!("Load {load}"));
+            page.table(table);
+        }
+        let document = workspace.path(DOCUMENT);
+        let before = std::fs::read_to_string(&document).unwrap_or_default();
+        spillgate_output::write(document, page.text(&before))?;
         println!("written to {DOCUMENT}");
     }
     Ok(())
@@ -259,10 +276,8 @@ mod tests {
         assert!((row.weighted() - 60.0 * f1).abs() < 1e-9);
         assert!(
             row.cells()
-                .starts_with("| `pard` | `spillgate` | 100.0 | 60.0 |")
+                .starts_with(&["`pard`", "`spillgate`", "100.0", "60.0"].map(str::to_owned))
         );
-        assert!(row.cells().ends_with("| 40.0% |"));
-        let bars = |text: &str| text.matches('|').count();
-        assert_eq!(bars(&row.cells()), bars(HEADER.lines().next().unwrap()));
+        assert_eq!(row.cells()[6], "40.0%");
     }
 }

@@ -1,19 +1,16 @@
 //! The results of `live-cameras` as text: tables, and whether the figures to reach are met.
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 
 use super::told::Told;
 use super::{NEED, WARM_UP_S};
 use crate::observe::today;
+use spillgate_report::{Page as Markdown, Table};
 
 /// A variant holds a setting where less is missed.
 const MISSED_MAX: f64 = 0.02;
 /// A choice should be so much of the way from the smallest variant to the best one that holds.
 const WAY: f64 = 0.9;
-/// Heading of the part of the page that people write.
-const BY_HAND: &str = "\n## Reading it\n";
 
 /// How variants are chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,11 +131,21 @@ impl Setting {
     }
 
     /// As Markdown.
-    pub(super) fn table(&self) -> String {
-        let mut text = String::from(
-            "| variants | missed | link, server, late | F1 | F1 in time | side | switches | made | server, cores | machine busy | missed below 2% | F1 to reach |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        );
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new([
+            "variants",
+            "missed",
+            "link, server, late",
+            "F1",
+            "F1 in time",
+            "side",
+            "switches",
+            "made",
+            "server, cores",
+            "machine busy",
+            "missed below 2%",
+            "F1 to reach",
+        ]);
         let goal = self.goal();
         for cell in &self.cells {
             let told = &cell.told;
@@ -150,26 +157,27 @@ impl Setting {
                 (_, _) if cell.holds() => ["met".to_owned(), goal.judged(told.f1())],
                 (_, _) => ["not met".to_owned(), goal.judged(told.f1())],
             };
-            let _ = writeln!(
-                text,
-                "| `{}` | {:.1}% | {:.1}, {:.1}, {:.1} | {:.3} | {:.3} | {:.0} | {:.1} | {:.0}% | {:.2} | {:.0}% | {} | {} |",
-                cell.choice.word(),
-                100.0 * told.missed(),
-                percent(told.unsent),
-                percent(told.unserved),
-                percent(told.late),
-                told.f1(),
-                told.f1_in_time(),
-                told.side(),
-                cell.switches,
-                100.0 * cell.made,
-                cell.server_cores,
-                100.0 * cell.machine,
-                judged[0],
-                judged[1]
-            );
+            table.row([
+                format!("`{}`", cell.choice.word()),
+                format!("{:.1}%", 100.0 * told.missed()),
+                format!(
+                    "{:.1}, {:.1}, {:.1}",
+                    percent(told.unsent),
+                    percent(told.unserved),
+                    percent(told.late)
+                ),
+                format!("{:.3}", told.f1()),
+                format!("{:.3}", told.f1_in_time()),
+                format!("{:.0}", told.side()),
+                format!("{:.1}", cell.switches),
+                format!("{:.0}%", 100.0 * cell.made),
+                format!("{:.2}", cell.server_cores),
+                format!("{:.0}%", 100.0 * cell.machine),
+                judged[0].to_string(),
+                judged[1].to_string(),
+            ]);
         }
-        text
+        table
     }
 }
 
@@ -199,14 +207,18 @@ impl Page<'_> {
                 (least.min(*need), most.max(*need))
             });
         let (trace, clients, choice) = self.pictured;
-        let mut text = format!(
-            "# Cameras on links that change, live\n\n\
-             The traffic pipeline with its models serves cameras that adapt. Server and cameras are processes of one machine. Each camera is a \
+        let mut page = Markdown::new("Cameras on links that change, live");
+        page.say(&format!(
+            "The traffic pipeline with its models serves cameras that adapt. Server and cameras are processes of one machine. Each camera is a \
              `spillgate stream` with a scene and a link of its own, and sends {fps} frames a second; the SLO is {slo}, time on the link included. \
-             Plates ask for no least size here, so frames may be as small as the smallest variant sees.\n\n\
-             On {today}, {machine}:\n\n\
-             ```sh\n{command}\n```\n\n\
-             - **Links** replay a trace, each camera from another place of it. Frames of the largest size need {NEED} times the mean of each link: they are \
+             Plates ask for no least size here, so frames may be as small as the smallest variant sees.",
+            fps = self.fps,
+            slo = self.slo,
+        ));
+        page.say(&format!("On {}, {}:", today()?, self.machine));
+        page.made_by(self.command);
+        page.say(&format!(
+            "- **Links** replay a trace, each camera from another place of it. Frames of the largest size need {NEED} times the mean of each link: they are \
              {least:.2} to {most:.2} Mbit/s, measured for each camera. `synthetic` is 20, 15, 10, 7.5, 10, 15, 20 in turn, once in a run of up to \
              140 s; the others are those of Jellyfish's repository.\n\
              - **`fixed-N`** serves all with the variant of that input, and the cameras send frames of that size whatever their links bear \
@@ -219,35 +231,23 @@ impl Page<'_> {
              - **Made**: frames that the cameras made, of those that were due. Less than 100% says that the machine was too slow for the cameras themselves.\n\
              - Frames of {seconds} s count, after {WARM_UP_S} s that do not. Each cell is one run of a fresh server; all have one profile.\n\
              - **To reach**, where the smallest variant misses below 2%: also less than 2%, and {WAY} of the way of F1 from the smallest variant to the best \
-             one that holds (misses below 2%). Where no other holds: more F1 than the smallest.\n\n",
-            fps = self.fps,
-            slo = self.slo,
-            today = today()?,
-            machine = self.machine,
-            command = self.command,
+             one that holds (misses below 2%). Where no other holds: more F1 than the smallest.",
             least = bounds.0 / 1e6,
             most = bounds.1 / 1e6,
             seconds = self.seconds,
-        );
+        ));
         for setting in self.settings {
             let (trace, clients) = (&setting.trace, setting.clients);
-            let _ = write!(
-                text,
-                "## {trace}, {clients} cameras\n\n{}\n",
-                setting.table()
-            );
+            page.section(&format!("{trace}, {clients} cameras"));
+            page.table(&setting.table());
         }
-        let _ = write!(
-            text,
-            "## One camera\n\n\
-             ![Bandwidth, size of the frames and latency of one camera over time](live_cameras.svg)\n\n\
-             The first of {clients} cameras on `{trace}`, under `{}`. `spillgate stream --plot FILE.svg` draws it.\n",
+        page.section("One camera");
+        page.say("![Bandwidth, size of the frames and latency of one camera over time](live_cameras.svg)");
+        page.say(&format!(
+            "The first of {clients} cameras on `{trace}`, under `{}`. `spillgate stream --plot FILE.svg` draws it.",
             choice.word()
-        );
-        if let Some(at) = before.find(BY_HAND) {
-            text.push_str(&before[at..]);
-        }
-        Ok(text)
+        ));
+        Ok(page.text(before))
     }
 }
 
@@ -290,7 +290,14 @@ mod tests {
         // Nobody holds.
         let none = setting(vec![cell(small.clone(), 20), cell(named("x"), 10)]);
         assert_eq!(none.goal(), Goal::Nothing);
-        assert!(none.table().lines().last().unwrap().ends_with("| - | - |"));
+        assert!(
+            none.table()
+                .to_string()
+                .lines()
+                .last()
+                .unwrap()
+                .ends_with("| - | - |")
+        );
         // Only the smallest: its F1 is to be exceeded.
         let cells = vec![cell(small.clone(), 19), cell(large.clone(), 500)];
         let goal = setting(cells).goal();
@@ -307,7 +314,7 @@ mod tests {
             panic!("{goal:?}");
         };
         assert_eq!((from, to), (f1(19), f1(5)));
-        let table = both.table();
+        let table = both.table().to_string();
         let rows: Vec<&str> = table.lines().skip(2).collect();
         assert!(
             rows[0].starts_with("| `fixed-128` | 1.9% | 0.0, 1.9, 0.0 |"),
@@ -370,9 +377,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("\n\n\n") && !text.contains("Reading it"));
-        let again = page
-            .text(&format!("# Old\n{BY_HAND}\nIt is so.\n"))
-            .unwrap();
-        assert_eq!(again, format!("{text}{BY_HAND}\nIt is so.\n"));
+        let again = page.text("# Old\n\n## Reading it\n\nIt is so.\n").unwrap();
+        assert_eq!(again, format!("{text}\n## Reading it\n\nIt is so.\n"));
     }
 }

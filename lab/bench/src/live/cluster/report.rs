@@ -1,10 +1,9 @@
 //! The measurements, as tables and as a document.
 
-use std::fmt::Write as _;
-
 use super::overload::{self, Row};
 use super::{Cell, DEVICES, NETWORK, SLOWER, set};
 use crate::live::emulated::PIPELINE;
+use spillgate_report::Table;
 
 /// Live and simulated goodput differ by so many points at most.
 const CLOSE: f64 = 3.0;
@@ -33,54 +32,66 @@ fn met(is_met: bool) -> &'static str {
 
 impl Report<'_> {
     /// Both sides of each cell.
-    pub(super) fn table(&self) -> String {
-        let mut text = String::from(
-            "| gateways | load | offered/s | goodput/s, simulated | live | in time, simulated | live | points | within 3 | processes, cores | machine busy | clients sent late, p99 ms |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        );
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new([
+            "gateways",
+            "load",
+            "offered/s",
+            "goodput/s, simulated",
+            "live",
+            "in time, simulated",
+            "live",
+            "points",
+            "within 3",
+            "processes, cores",
+            "machine busy",
+            "clients sent late, p99 ms",
+        ]);
         for cell in self.cells {
             let rate = |n: u64| n as f64 / self.seconds as f64;
-            let _ = writeln!(
-                text,
-                "| {} | {} | {:.0} | {:.0} | {:.0} | {:.1}% | {:.1}% | {:+.1} | {} | {:.2} | {:.0}% | {:.1} |",
-                cell.gateways,
-                cell.load,
-                rate(cell.simulated.requests),
-                rate(cell.simulated.good),
-                rate(cell.live.good),
-                100.0 * (1.0 - cell.simulated.dropped()),
-                100.0 * (1.0 - cell.live.dropped()),
-                cell.points(),
-                met(cell.points().abs() <= CLOSE),
-                cell.cost.cores,
-                100.0 * cell.cost.machine,
-                cell.cost.lag_p99_ms,
-            );
+            table.row([
+                cell.gateways.to_string(),
+                cell.load.to_string(),
+                format!("{:.0}", rate(cell.simulated.requests)),
+                format!("{:.0}", rate(cell.simulated.good)),
+                format!("{:.0}", rate(cell.live.good)),
+                format!("{:.1}%", 100.0 * (1.0 - cell.simulated.dropped())),
+                format!("{:.1}%", 100.0 * (1.0 - cell.live.dropped())),
+                format!("{:+.1}", cell.points()),
+                met(cell.points().abs() <= CLOSE).to_string(),
+                format!("{:.2}", cell.cost.cores),
+                format!("{:.0}%", 100.0 * cell.cost.machine),
+                format!("{:.1}", cell.cost.lag_p99_ms),
+            ]);
         }
-        text
+        table
     }
 
     /// The overload.
-    pub(super) fn overload_table(&self) -> String {
-        let mut text = format!(
-            "| offered/s | good/s | at least {GOOD_MIN} | late | dropped | refused | failed | client sent late, p99 ms |\n\
-             |---|---|---|---|---|---|---|---|\n"
-        );
+    pub(super) fn overload_table(&self) -> Table {
+        let mut table = Table::new([
+            "offered/s".to_owned(),
+            "good/s".to_owned(),
+            format!("at least {GOOD_MIN}"),
+            "late".to_owned(),
+            "dropped".to_owned(),
+            "refused".to_owned(),
+            "failed".to_owned(),
+            "client sent late, p99 ms".to_owned(),
+        ]);
         for row in self.overload {
-            let _ = writeln!(
-                text,
-                "| {} | {:.1} | {} | {} | {} | {} | {} | {:.1} |",
-                row.rate,
-                row.good,
-                met(row.good >= GOOD_MIN),
-                row.late,
-                row.dropped,
-                row.refused,
-                row.failed,
-                row.lag_p99_ms,
-            );
+            table.row([
+                row.rate.to_string(),
+                format!("{:.1}", row.good),
+                met(row.good >= GOOD_MIN).to_string(),
+                row.late.to_string(),
+                row.dropped.to_string(),
+                row.refused.to_string(),
+                row.failed.to_string(),
+                format!("{:.1}", row.lag_p99_ms),
+            ]);
         }
-        text
+        table
     }
 
     /// As Markdown.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Cell, LEARNING, LEARNING_DURATION, Measured, Options, WARM_UP};
+use spillgate_report::Table;
 
 /// Mean, least and most over rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,35 +70,44 @@ impl Measured {
     }
 
     /// A row for each scheduler at each load.
-    pub(super) fn table(&self) -> String {
+    pub(super) fn table(&self) -> Table {
         let [first, second] = self.subject.applications;
-        let mut text = format!(
-            "| load | scheduler | finish rate | least to most | `{first}` | `{second}` | dropped | late | failed | wasted | mean batch | others, cores |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|---|\n"
-        );
+        let mut table = Table::new([
+            "load".to_owned(),
+            "scheduler".to_owned(),
+            "finish rate".to_owned(),
+            "least to most".to_owned(),
+            format!("`{first}`"),
+            format!("`{second}`"),
+            "dropped".to_owned(),
+            "late".to_owned(),
+            "failed".to_owned(),
+            "wasted".to_owned(),
+            "mean batch".to_owned(),
+            "others, cores".to_owned(),
+        ]);
         for (load, schedules) in self.groups() {
             for (name, cells) in schedules {
                 let of = |value: fn(&Cell) -> f64| spread(cells.iter().map(|cell| value(cell)));
                 let percent = |value: fn(&Cell) -> f64| 100.0 * of(value).mean;
                 let finished = of(|cell| cell.finished);
-                let _ = writeln!(
-                    text,
-                    "| {load} | `{name}` | {:.3} | {:.3} to {:.3} | {:.3} | {:.3} | {:.1}% | {:.1}% | {:.1}% | {:.1}% | {:.1} | {:.1} |",
-                    finished.mean,
-                    finished.least,
-                    finished.most,
-                    of(|cell| cell.finished_of[0]).mean,
-                    of(|cell| cell.finished_of[1]).mean,
-                    percent(|cell| cell.dropped),
-                    percent(|cell| cell.late),
-                    percent(|cell| cell.failed),
-                    percent(|cell| cell.wasted),
-                    of(|cell| cell.batch).mean,
-                    of(|cell| cell.others).mean,
-                );
+                table.row([
+                    load.to_string(),
+                    format!("`{name}`"),
+                    format!("{:.3}", finished.mean),
+                    format!("{:.3} to {:.3}", finished.least, finished.most),
+                    format!("{:.3}", of(|cell| cell.finished_of[0]).mean),
+                    format!("{:.3}", of(|cell| cell.finished_of[1]).mean),
+                    format!("{:.1}%", percent(|cell| cell.dropped)),
+                    format!("{:.1}%", percent(|cell| cell.late)),
+                    format!("{:.1}%", percent(|cell| cell.failed)),
+                    format!("{:.1}%", percent(|cell| cell.wasted)),
+                    format!("{:.1}", of(|cell| cell.batch).mean),
+                    format!("{:.1}", of(|cell| cell.others).mean),
+                ]);
             }
         }
-        text
+        table
     }
 
     /// The best scheduler at each load, in how many rounds it is best, and by how much.
@@ -266,7 +276,7 @@ mod tests {
 
     #[test]
     fn rounds_are_put_together() {
-        let table = measured().table();
+        let table = measured().table().to_string();
         assert!(
             table.contains("| 1 | `goodput` | 0.850 | 0.800 to 0.900 | 1.000 | 0.700 | 10.0% | 5.0% | 0.0% | 2.5% | 4.2 | 0.8 |\n"),
             "{table}"

@@ -16,13 +16,12 @@ use spillgate_pipeline::id::{ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::Placement;
-use super::most::{Crowding, Job, most_in_time};
+use super::most::{Job, most_in_time};
 use super::shadow::Shadow;
 use spillgate_pipeline::placement::recipe::Choice;
 
 /// Strategies that are weighed against each other, the most urgent first.
 pub(crate) const WEIGHED_MAX: usize = 128;
-const CROWDING: Crowding = Crowding(1.1);
 
 /// A batch to be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,8 +166,12 @@ impl Placement {
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let in_time = most_in_time(view.free.as_ns() as f64, &jobs, &CROWDING);
-        let chosen = in_time.first.map(|first| strategies[first].chosen);
-        (chosen, Some(in_time.price))
+        let kept = most_in_time(
+            view.free.as_ns() as f64,
+            &jobs,
+            self.recipe.constants.batch_crowding,
+        );
+        let chosen = kept.first.map(|first| strategies[first].chosen);
+        (chosen, Some(kept.price))
     }
 }

@@ -85,7 +85,8 @@ impl Placement {
         let (free, arrival) = (view.free, view.arrival);
         let (chosen, price) = self.choose(view);
         if let Some(price) = price {
-            self.devices[device.idx()].note_price(price);
+            let weight = self.recipe.constants.price_weight;
+            self.devices[device.idx()].note_price(price, weight);
         }
         let Some(chosen) = chosen else {
             return Next::Nothing;

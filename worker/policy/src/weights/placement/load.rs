@@ -99,7 +99,8 @@ impl Placement {
             let (wanted, price) = self.worth_loading(now, device, free, only);
             let victims = wanted.and_then(|wanted| self.victims(now, device, wanted));
             if !is_content {
-                self.devices[device.idx()].note_link_price(price);
+                let weight = self.recipe.constants.link_price_weight;
+                self.devices[device.idx()].note_link_price(price, weight);
             }
             if !is_content && victims.is_none() {
                 self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);

@@ -3,9 +3,6 @@
 
 use std::collections::BinaryHeap;
 
-/// What the jobs to come will take, as a factor on the time of those that are known: later ones come while these wait.
-pub(super) struct Crowding(pub(super) f64);
-
 /// A job. Times are in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
@@ -32,8 +29,9 @@ fn bits(value: f64) -> u64 {
 }
 
 /// Keeps the jobs that all start in time one after another from `start` on. `jobs` are in order of their latest start. When one would
-/// start too late, the kept one with the most time for its gain goes (ties: the later).
-pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> InTime {
+/// start too late, the kept one with the most time for its gain goes (ties: the later). `crowding` is what the jobs to come will take, as a
+/// factor on the time of those that are known: later ones come while these wait.
+pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: f64) -> InTime {
     let mut worst: BinaryHeap<(u64, usize)> = BinaryHeap::with_capacity(jobs.len());
     let mut gone = vec![false; jobs.len()];
     let mut price: f64 = 0.0;
@@ -41,11 +39,11 @@ pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> InT
     for (i, job) in jobs.iter().enumerate() {
         let is_late = starts > job.latest;
         worst.push((bits(job.takes / job.gains), i));
-        starts += job.takes * crowding.0;
+        starts += job.takes * crowding;
         if is_late && let Some((_, goes)) = worst.pop() {
             gone[goes] = true;
             let Job { takes, gains, .. } = jobs[goes];
-            starts -= takes * crowding.0;
+            starts -= takes * crowding;
             price = price.max(gains / takes);
         }
     }
@@ -113,14 +111,14 @@ mod tests {
         #[test]
         fn the_heap_keeps_what_a_search_keeps(jobs in jobs(false), start in 0u32..9) {
             let start = f64::from(start);
-            let in_time = most_in_time(start, &jobs, &Crowding(1.0));
+            let in_time = most_in_time(start, &jobs, 1.0);
             prop_assert_eq!(in_time.first, slow(start, &jobs));
         }
 
         #[test]
         fn something_is_kept_if_and_only_if_something_can_start_in_time(jobs in jobs(true), start in 0u32..9) {
             let start = f64::from(start);
-            let in_time = most_in_time(start, &jobs, &Crowding(1.0));
+            let in_time = most_in_time(start, &jobs, 1.0);
             prop_assert_eq!(in_time.first.is_some(), largest(start, &jobs) > 0);
         }
     }
@@ -133,7 +131,7 @@ mod tests {
             gains,
         };
         let jobs = [job(1.0, 10.0, 2.0), job(2.0, 6.0, 4.0), job(7.0, 5.0, 1.0)];
-        let in_time = most_in_time(0.0, &jobs, &Crowding(1.0));
+        let in_time = most_in_time(0.0, &jobs, 1.0);
         assert_eq!(in_time.first, Some(1));
         assert!((in_time.price - 0.2).abs() < 1e-12);
     }

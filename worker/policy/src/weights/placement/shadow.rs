@@ -12,11 +12,6 @@ use super::DeviceSpec;
 use super::events::Ended;
 use super::queues::Waiting;
 
-/// The weight of the newest choice in the price of a device's time.
-const PRICE_WEIGHT: f64 = 0.05;
-/// The same for the price of its link.
-const LINK_PRICE_WEIGHT: f64 = 0.05;
-
 /// An INFER action that the device has.
 #[derive(Debug)]
 pub(super) struct Sent {
@@ -112,12 +107,12 @@ impl Shadow {
         self.link_price
     }
 
-    pub(super) fn note_link_price(&mut self, price: f64) {
-        self.link_price += LINK_PRICE_WEIGHT * (price - self.link_price);
+    pub(super) fn note_link_price(&mut self, price: f64, weight: f64) {
+        self.link_price += weight * (price - self.link_price);
     }
 
-    pub(super) fn note_price(&mut self, price: f64) {
-        self.price += PRICE_WEIGHT * (price - self.price);
+    pub(super) fn note_price(&mut self, price: f64, weight: f64) {
+        self.price += weight * (price - self.price);
     }
 
     /// Pages that are taken, and all.

@@ -88,8 +88,8 @@ fn by_moore_hodgson(free: u64, offers: &[Offer<'_>]) -> Option<Choice> {
         gains: f64::from(SIZES[s.chosen.at]),
     });
     let jobs: Vec<Job> = jobs.collect();
-    let in_time = most_in_time(free as f64, &jobs, &Crowding(1.0));
-    in_time.first.map(|first| plain(&strategies[first]))
+    let kept = most_in_time(free as f64, &jobs, 1.0);
+    kept.first.map(|first| plain(&strategies[first]))
 }
 
 fn plain(strategy: &Strategy) -> Choice {

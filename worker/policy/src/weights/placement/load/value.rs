@@ -17,22 +17,13 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Wanted;
 use crate::weights::placement::Placement;
-use crate::weights::placement::most::{Crowding, Job, most_in_time};
+use crate::weights::placement::most::{Job, most_in_time};
 
-/// Load, in devices, below which a device gets further copies of weights.
-const COPIED_BELOW: f64 = 0.5;
-/// Seconds for which a model is expected to be asked for at its present rate.
-const EXPECTED_FOR_S: f64 = 1.0;
 /// Weights that are weighed: those with the most demand among those that no device holds, and among those that one holds.
 pub(crate) const WEIGHED_MAX: usize = 64;
-/// The part of the price of a device's time that counts. The price is that of the best batch that went: the mean one is worth less.
-const PRICE_PART: f64 = 0.7;
 /// Models with requests without a deadline that are looked at, those that have waited longest. Where memory holds so many of them, a device has
 /// more to do in its idle time than it can.
 pub(crate) const BACKGROUND_LOOKED_AT_MAX: usize = 256;
-const CROWDING: Crowding = Crowding(1.5);
-/// Weights that gave way may have to be loaded this many times, before they are kept.
-const LOADS_AGAIN: f64 = 2.0;
 /// Shortest transfer, in ns: what takes no time is worth any request.
 const TRANSFER_MIN: f64 = 1.0;
 
@@ -80,7 +71,7 @@ impl Placement {
         only: Option<WeightsId>,
         fits: impl Fn(&WeightsId) -> bool,
     ) -> (Option<Wanted>, f64) {
-        let copies = self.demands.load(device) < COPIED_BELOW;
+        let copies = self.demands.load(device) < self.recipe.constants.copied_below;
         let may = |weights: &WeightsId| copies || self.demands.holders(*weights).is_empty();
         let unheld = self.demands.unheld().take(WEIGHED_MAX);
         let descending = copies.then(|| self.demands.descending());
@@ -106,7 +97,11 @@ impl Placement {
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let in_time = most_in_time(free.as_ns() as f64, &jobs, &CROWDING);
+        let in_time = most_in_time(
+            free.as_ns() as f64,
+            &jobs,
+            self.recipe.constants.load_crowding,
+        );
         let first = in_time.first.map(|first| Wanted {
             weights: gains[first].1,
             in_background: false,
@@ -146,7 +141,7 @@ impl Placement {
 
     /// Requests that a model is expected to be asked for.
     fn expected(&self, now: Timestamp, model: ModelId) -> f64 {
-        self.rates.rate(now, model) * EXPECTED_FOR_S
+        self.rates.rate(now, model) * self.recipe.constants.expected_for_s
     }
 
     /// The requests that are lost where weights give way.
@@ -161,7 +156,8 @@ impl Placement {
             }
         }
         let price = self.devices[device.idx()].link_price();
-        surely + f64::min(perhaps, LOADS_AGAIN * price * load.as_nanos() as f64)
+        let again = self.recipe.constants.loads_again * price * load.as_nanos() as f64;
+        surely + f64::min(perhaps, again)
     }
 
     /// What the LOAD of weights gains, or nothing where it finds no room or a copy serves no request more.
@@ -173,7 +169,7 @@ impl Placement {
         weights: WeightsId,
     ) -> Option<Gain> {
         let ready = free + self.load_time(weights);
-        let price = PRICE_PART * self.devices[room.device.idx()].price();
+        let price = self.recipe.constants.price_part * self.devices[room.device.idx()].price();
         let (mut gained, mut waiting, mut latest) = (0.0, 0, Timestamp::MAX);
         for &model in self.models(weights) {
             let of = self.gain_of(now, (free, ready), price, model);

@@ -221,8 +221,9 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
     let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 40)]);
     config.devices[0].resident = vec![WeightsId(0)];
     let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
+    let weight = placement.recipe.constants.price_weight;
     for _ in 0..1000 {
-        placement.devices[0].note_price(1.0 / 4e6);
+        placement.devices[0].note_price(1.0 / 4e6, weight);
     }
     assert_eq!(placement.devices[0].price(), 0.0);
     let mut out = Vec::new();
