@@ -1,6 +1,6 @@
 //! Backends and operators. A [`Backend`] loads model files and runs them on one device. An [`operator::Operator`] is
 //! a module's code around a model (pre-processing, forward, post-processing); it belongs to the module library or to
-//! the user. A [`value::Value`] flows between modules.
+//! the user. A [`Value`](spillgate_process::value::Value) flows between modules.
 //!
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
