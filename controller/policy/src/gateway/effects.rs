@@ -5,6 +5,7 @@ use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Answer, Arrival, Ask, Lent, Returned, ToDevice};
 
+use super::ends::dropped_outcome;
 use super::{Command, Gateway};
 use crate::stage::pool::{Given, Refused};
 use crate::stage::{Effect, Stage};
@@ -45,7 +46,8 @@ impl<P, L: Clone> Gateway<P, L> {
                 continue;
             };
             if !stage.wait_again(&open.request_at(module), since) {
-                self.drop_from_here(now, id, DropReason::QueueFull, out);
+                let drop = dropped_outcome(now, &open.request, module, DropReason::QueueFull);
+                self.end(now, id, drop, None, out);
             }
         }
     }

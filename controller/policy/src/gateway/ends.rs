@@ -168,7 +168,7 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         let module = self.whereabouts(id).unwrap_or(ModuleId::SOURCE);
-        let drop = dropped(now, &open.request, module, reason);
+        let drop = dropped_outcome(now, &open.request, module, reason);
         self.end(now, id, drop, None, out);
     }
 
@@ -201,7 +201,7 @@ impl<P, L: Clone> Gateway<P, L> {
             Fault::Module(cause) => (Outcome::Failed { module }, cause),
             Fault::Memory(cause) => {
                 let reason = DropReason::Memory;
-                (dropped(now, &open.request, module, reason), cause)
+                (dropped_outcome(now, &open.request, module, reason), cause)
             }
         };
         self.end(now, id, outcome, Some(cause), out);
@@ -221,7 +221,7 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         let outcome = match module {
-            ModuleId::SOURCE => dropped(now, &open.request, module, DropReason::NoWorker),
+            ModuleId::SOURCE => dropped_outcome(now, &open.request, module, DropReason::NoWorker),
             _ => Outcome::Failed { module },
         };
         self.end(now, id, outcome, Some(cause), out);
@@ -256,7 +256,12 @@ impl<P, L: Clone> Gateway<P, L> {
 }
 
 /// The end of a request that is dropped without an estimate.
-fn dropped(now: Timestamp, request: &Request, module: ModuleId, reason: DropReason) -> Outcome {
+pub(super) fn dropped_outcome(
+    now: Timestamp,
+    request: &Request,
+    module: ModuleId,
+    reason: DropReason,
+) -> Outcome {
     Outcome::Dropped(Drop {
         module,
         reason,

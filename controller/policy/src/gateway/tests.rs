@@ -32,6 +32,8 @@ struct Harness {
     /// By module: requests dropped, requests that asked for nothing after all.
     unasked: Vec<(u16, u64)>,
     ended: Vec<(u64, &'static str)>,
+    /// The modules of the requests that were dropped.
+    dropped_at: Vec<u16>,
 }
 
 fn device(of: u32) -> Address {
@@ -80,6 +82,7 @@ fn harness_of(pipeline: Pipeline, workers: u32) -> Harness {
         demands: Vec::new(),
         unasked: Vec::new(),
         ended: Vec::new(),
+        dropped_at: Vec::new(),
     };
     for place in places {
         harness.on(Event::Greeted(device(place.worker.0), LIFE));
@@ -98,6 +101,9 @@ impl Harness {
                     assert_eq!(ended.payload, ended.request.id.0);
                     let end = (ended.request.id.0, ended.outcome.label());
                     self.ended.push(end);
+                    if let Outcome::Dropped(drop) = &ended.outcome {
+                        self.dropped_at.push(drop.module.0);
+                    }
                 }
                 Command::Ask { stream, .. } => panic!("nothing adapts here: {stream:?}"),
             }

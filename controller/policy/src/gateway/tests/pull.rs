@@ -73,6 +73,26 @@ fn what_is_handed_back_goes_to_the_next_worker_that_asks() {
 }
 
 #[test]
+fn what_is_handed_back_and_finds_no_room_is_dropped_at_its_module() {
+    let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
+    pipeline.policy.drop = DropPolicy::SPILLGATE;
+    pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
+    pipeline.modules[1].queue = 1;
+    let mut harness = harness_of(pipeline, 2);
+    harness.submit(1);
+    assert_eq!(harness.asks(1, Some(5)), Some(vec![1]));
+    let fills = (2..10).take_while(|id| {
+        harness.submit(*id);
+        harness.ended.is_empty()
+    });
+    let last = fills.count() as u64 + 2;
+    assert_eq!(harness.ended, [(last, "dropped")]);
+    harness.returns(1, &[1]);
+    assert_eq!(harness.ended, [(last, "dropped"), (1, "dropped")]);
+    assert_eq!(harness.dropped_at, [1, 1]);
+}
+
+#[test]
 fn a_request_that_ended_at_its_gateway_is_given_to_nobody_and_asked_for_nothing() {
     let mut harness = pulled();
     harness.submit(1);
