@@ -73,10 +73,10 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Said where it is now.
     #[command(hide = true, disable_help_flag = true)]
-    Evaluate(Moved),
+    Evaluate(MovedCommand),
     /// Said where it is now.
     #[command(hide = true, disable_help_flag = true)]
-    Adapt(Moved),
+    Adapt(MovedCommand),
     /// Load and run a module's models once, confined; the other commands start it.
     #[command(name = SUBCOMMAND, hide = true)]
     CheckModel,
@@ -84,7 +84,7 @@ enum Command {
 
 /// The arguments of a command that is another program's.
 #[derive(Args)]
-struct Moved {
+struct MovedCommand {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _args: Vec<std::ffi::OsString>,
 }

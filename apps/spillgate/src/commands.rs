@@ -2,11 +2,11 @@
 
 pub(crate) mod address;
 pub(crate) mod cores;
+pub(crate) mod device_sharing;
 pub(crate) mod graph;
 pub(crate) mod models;
 pub(crate) mod modules;
 pub(crate) mod offered;
-pub(crate) mod placing;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod ranges;

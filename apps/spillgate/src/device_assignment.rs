@@ -62,7 +62,7 @@ fn in_topology(pipeline: &Pipeline, topology: &Topology) -> PlacedWorkers {
 }
 
 /// A worker on its device.
-pub(crate) struct Placed {
+pub(crate) struct AssignedWorker {
     pub(crate) spec: WorkerSpec,
     /// Requests in a batch.
     pub(crate) batch: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Placed {
     pub(crate) schedule: Option<SchedulerConfig>,
 }
 
-impl Placed {
+impl AssignedWorker {
     /// How the worker's requests wait and form batches.
     pub(crate) fn broker(&self) -> (WorkerId, BrokerConfig) {
         let (spec, schedule) = (&self.spec, self.schedule.clone());
@@ -82,9 +82,9 @@ impl Placed {
 
 /// All workers of a server.
 #[derive(Default)]
-pub(crate) struct Placement {
+pub(crate) struct WorkerAssignment {
     /// Device name -> its workers.
-    pub(crate) devices: IndexMap<String, Vec<Placed>>,
+    pub(crate) devices: IndexMap<String, Vec<AssignedWorker>>,
     /// By pipeline.
     pub(crate) workers: Vec<Vec<Place>>,
     pub(crate) planned: Vec<Arc<Planned>>,
@@ -100,8 +100,8 @@ pub(crate) fn place(
     deployments: &[Deployment],
     n_decoders: usize,
     topology: Option<&Topology>,
-) -> Result<Placement, PlacingError> {
-    let mut placement = Placement::default();
+) -> Result<WorkerAssignment, PlacingError> {
+    let mut placement = WorkerAssignment::default();
     let mut n_emulated = 0;
     for deployment in deployments {
         let pipeline = &deployment.pipeline;
@@ -151,7 +151,7 @@ pub(crate) fn place(
                     members: deployment.families.members(module.id),
                     load: load(module, &DeviceName::of(device).device, &deployment.profiles),
                 };
-                let placed = Placed {
+                let placed = AssignedWorker {
                     spec,
                     batch,
                     schedule,
@@ -185,9 +185,9 @@ fn tell_shortage(pipeline: &Pipeline, workers: &PlacedWorkers) {
     }
 }
 
-impl Placement {
+impl WorkerAssignment {
     /// Puts the next worker on a device.
-    fn add(&mut self, device: &str, placed: Placed) -> Place {
+    fn add(&mut self, device: &str, placed: AssignedWorker) -> Place {
         self.next_worker += 1;
         let (worker, module) = (placed.spec.worker, placed.spec.module);
         let known = self.devices.get_index_of(device);

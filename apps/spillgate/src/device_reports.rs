@@ -17,21 +17,21 @@ use spillgate_worker::device::brokers::Upstream;
 
 /// Passes the reports of devices to hosts. A worker belongs to one host. Hosts have ways to their devices, so devices keep no host: what
 /// they say to one that is gone is heard by nobody.
-pub(crate) struct Upstreams {
+pub(crate) struct DeviceReports {
     /// The one in which the devices number their batches.
     life: Incarnation,
     routes: IndexMap<WorkerId, Weak<PipelineHost>, FxBuildHasher>,
     hosts: Vec<Weak<PipelineHost>>,
 }
 
-impl Upstreams {
+impl DeviceReports {
     /// For devices that number their batches in that life.
     pub(crate) fn new(life: Incarnation, hosts: &[Arc<PipelineHost>]) -> Self {
         let of = |host: &Arc<PipelineHost>| {
             let route = |place: &Place| (place.worker, Arc::downgrade(host));
             host.workers().map(route).collect::<Vec<_>>()
         };
-        Upstreams {
+        DeviceReports {
             life,
             routes: hosts.iter().flat_map(of).collect(),
             hosts: hosts.iter().map(Arc::downgrade).collect(),
@@ -95,7 +95,7 @@ impl Upstreams {
     }
 }
 
-impl Upstream for Upstreams {
+impl Upstream for DeviceReports {
     fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
         if let Some(host) = self.host(worker) {
             host.device_says(worker, home, message);

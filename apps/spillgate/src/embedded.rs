@@ -213,17 +213,17 @@ impl Embedded {
 
 /// Refuses pipelines that take pictures which no client could ever hold, and says which settings count nothing.
 fn check(context: &ProcessContext, deployments: &[Deployment]) -> Result<(), StartError> {
-    let placing = context.placing.as_ref();
+    let sharing = context.sharing.as_ref();
     for deployment in deployments {
         assert_eq!(
             deployment.pipeline.policy.decider,
-            placing.map(|placing| placing.decider),
+            sharing.map(|sharing| sharing.decider),
             "it was compiled for what serves it"
         );
     }
-    if let Some(placing) = placing {
+    if let Some(sharing) = sharing {
         let pipelines = deployments.iter().map(|d| d.pipeline.clone());
-        placing.tell_unheeded(&pipelines.collect::<Vec<_>>());
+        sharing.tell_unheeded(&pipelines.collect::<Vec<_>>());
     }
     // No client may hold more than is left to the others.
     let most = context.account.budget() / 2;

@@ -9,7 +9,7 @@ use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 
 use crate::cores::Cores;
-use crate::placing::Placing;
+use crate::device_sharing::DeviceSharing;
 use crate::process_role::ProcessRole;
 
 /// Bytes that a process may hold for its clients, or for gateways, unless it is said otherwise.
@@ -33,7 +33,7 @@ pub struct ProcessContext {
     /// Cores on which devices execute their batches.
     pub cores: Cores,
     /// What decides about the models of its devices; `None`: they keep all that they have read.
-    pub placing: Option<Placing>,
+    pub sharing: Option<DeviceSharing>,
     /// What it is in a topology; `None`: it holds all roles.
     pub role: Option<ProcessRole>,
     /// How long what is in flight may take to end after a stop.
@@ -52,7 +52,7 @@ impl ProcessContext {
             account: Account::new(MEMORY_DEFAULT),
             decoders: 1,
             cores: Cores::default(),
-            placing: None,
+            sharing: None,
             role: None,
             drain: DRAIN_DEFAULT,
             progress: Arc::new(|_| {}),
@@ -62,7 +62,7 @@ impl ProcessContext {
     /// The same for a process of a topology, which says what decides about its devices.
     #[must_use]
     pub fn of_topology(mut self, role: ProcessRole) -> Self {
-        self.placing = role.placing();
+        self.sharing = role.sharing();
         self.role = Some(role);
         self
     }

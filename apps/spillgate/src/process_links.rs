@@ -127,7 +127,7 @@ impl RemoteRouter {
 }
 
 /// The roles of this process, as its links see them.
-struct Local {
+struct LocalRoles {
     host: Arc<PipelineHost>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     router: RemoteRouter,
@@ -135,7 +135,7 @@ struct Local {
     roster: Roster,
 }
 
-impl Local {
+impl LocalRoles {
     /// A gateway or controller of another process says something to a device of this one.
     fn tell_device(&self, peer: Peer, device: DeviceId, envelope: Envelope<Parcel>) {
         let Some(device) = self.devices.get(&device) else {
@@ -206,7 +206,7 @@ impl Local {
     }
 }
 
-impl links::Roles for Local {
+impl links::Roles for LocalRoles {
     fn met(&self, peer: &Greeting) {
         tracing::info!(
             peer = self.name(peer),
@@ -271,7 +271,7 @@ impl links::Roles for Local {
 }
 
 /// What links a process to the others.
-pub(crate) struct Linked<'a> {
+pub(crate) struct LinkSetup<'a> {
     pub(crate) role: &'a ProcessRole,
     pub(crate) roles: &'a Roles,
     pub(crate) host: &'a Arc<PipelineHost>,
@@ -283,7 +283,7 @@ pub(crate) struct Linked<'a> {
     pub(crate) clock: Clock,
 }
 
-impl Linked<'_> {
+impl LinkSetup<'_> {
     /// The links, which dial nobody yet.
     pub(crate) fn links(self) -> Arc<PeerLinks> {
         let greeting = greeting(self.role, self.roles, self.host.pipeline(), self.planned);
@@ -293,7 +293,7 @@ impl Linked<'_> {
             tls,
             roster: roster.clone(),
         });
-        let local = Local {
+        let local = LocalRoles {
             host: self.host.clone(),
             devices: self.devices,
             router: self.router.clone(),

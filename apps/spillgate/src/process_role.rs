@@ -10,7 +10,7 @@ use spillgate_protocol::session::rights::LinkProcess;
 use spillgate_protocol::topology::{Process, Topology};
 
 use crate::device_name::resolve_device;
-use crate::placing::Placing;
+use crate::device_sharing::DeviceSharing;
 use crate::reload::Reload;
 
 /// What a process is in a topology.
@@ -48,11 +48,11 @@ impl ProcessRole {
     }
 
     /// The placement of its devices, as the topology says; `None`: they keep the models that they have loaded.
-    pub fn placing(&self) -> Option<Placing> {
+    pub fn sharing(&self) -> Option<DeviceSharing> {
         let sharing = self.topology.sharing?;
         let of = self.process();
         let memory = of.memory.iter();
-        Some(Placing {
+        Some(DeviceSharing {
             decider: sharing.decider,
             is_fair: sharing.is_fair,
             memory: memory

@@ -35,7 +35,7 @@ struct Generations {
 }
 
 /// The server ends.
-pub(crate) struct Ends;
+pub(crate) struct ServerEnds;
 
 impl Serving {
     /// Starts what a process holds, observed by its telemetry.
@@ -120,14 +120,14 @@ impl Serving {
     ///
     /// # Errors
     /// When the server ends.
-    pub(crate) async fn place_to_end(&self) -> Result<OwnedSemaphorePermit, Ends> {
+    pub(crate) async fn place_to_end(&self) -> Result<OwnedSemaphorePermit, ServerEnds> {
         if self.ending.available_permits() == 0 {
             tracing::info!(
                 "a reload waits for an earlier definition, whose last requests have not ended"
             );
         }
         let place = self.ending.clone().acquire_owned().await;
-        place.map_err(|_| Ends)
+        place.map_err(|_| ServerEnds)
     }
 
     /// Puts another in the place of what is served. Returns that one.

@@ -39,7 +39,7 @@ struct KeptValue {
 }
 
 /// A value that came.
-enum Came {
+enum Received {
     New(Value),
     /// It was kept here.
     Kept(Value),
@@ -47,9 +47,9 @@ enum Came {
 }
 
 /// What a request brought, with what was kept for it.
-struct Whole {
+struct ReceivedRequest {
     frame: Option<Frame>,
-    outputs: Vec<(ModuleId, Vec<Came>)>,
+    outputs: Vec<(ModuleId, Vec<Received>)>,
     keep: bool,
     is_traced: bool,
 }
@@ -283,7 +283,12 @@ impl Values {
     }
 
     /// Adds what is kept here; `None` where something is not.
-    fn complete(&self, worker: WorkerId, request: RequestId, parcel: Parcel) -> Option<Whole> {
+    fn complete(
+        &self,
+        worker: WorkerId,
+        request: RequestId,
+        parcel: Parcel,
+    ) -> Option<ReceivedRequest> {
         let module = self.places.get(worker)?.module;
         let Parcel {
             frame,
@@ -298,17 +303,17 @@ impl Values {
                     port,
                 };
                 Some(match carried {
-                    Carried::Value(value) => Came::New(value),
+                    Carried::Value(value) => Received::New(value),
                     Carried::Kept if self.uses.takes(module, port) => {
-                        Came::Kept(self.kept.lock().get(request, port)?.value.clone())
+                        Received::Kept(self.kept.lock().get(request, port)?.value.clone())
                     }
-                    Carried::Kept | Carried::Unused => Came::Unused,
+                    Carried::Kept | Carried::Unused => Received::Unused,
                 })
             });
-            Some((module_of, came.collect::<Option<Vec<Came>>>()?))
+            Some((module_of, came.collect::<Option<Vec<Received>>>()?))
         };
         let outputs = outputs.into_iter().map(complete);
-        Some(Whole {
+        Some(ReceivedRequest {
             frame,
             outputs: outputs.collect::<Option<Vec<_>>>()?,
             keep,
@@ -317,8 +322,13 @@ impl Values {
     }
 
     /// The values of a request at a worker of this process.
-    fn job(&self, worker: WorkerId, request: RequestId, whole: Whole) -> Result<Arc<Job>, Full> {
-        let Whole {
+    fn job(
+        &self,
+        worker: WorkerId,
+        request: RequestId,
+        whole: ReceivedRequest,
+    ) -> Result<Arc<Job>, Full> {
+        let ReceivedRequest {
             frame,
             outputs,
             keep,
@@ -333,8 +343,8 @@ impl Values {
         });
         let came = outputs.iter().flat_map(|(_, came)| came);
         let beside_payloads = came.map(|came| match came {
-            Came::New(value) => value.bytes(),
-            Came::Kept(_) | Came::Unused => 0,
+            Received::New(value) => value.bytes(),
+            Received::Kept(_) | Received::Unused => 0,
         });
         let bytes = frame.data.len() as u64 + beside_payloads.sum::<u64>();
         let lease = self.room(|| holder.take(bytes))?;
@@ -352,15 +362,15 @@ impl Values {
             let mut values = Outputs::with_capacity(of.outputs.len());
             for ((port, came), (_, ty)) in (0..).zip(came).zip(&of.outputs) {
                 values.push(match came {
-                    Came::New(value) => {
+                    Received::New(value) => {
                         let value = self.room(|| value.leased(&holder))?;
                         if let Some(place) = place {
                             self.keep(place, request, PortRef { module, port }, &value, &holder);
                         }
                         value
                     }
-                    Came::Kept(value) => value,
-                    Came::Unused => Value::empty(*ty),
+                    Received::Kept(value) => value,
+                    Received::Unused => Value::empty(*ty),
                 });
             }
             if are_outputs_of(of, &values) {

@@ -25,7 +25,7 @@ use spillgate_protocol::message::{BatchShape, ModulePlan, ModuleState};
 use crate::dispatcher::{Dispatcher, WorkerView};
 use crate::plan::Planned;
 use crate::variant_selector::StreamBinding;
-use pool::{Given, Pool, Refused};
+use pool::{Given, Pool, PoolDrop};
 
 /// What the gateway does for a stage.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Effect {
     /// The ask of a worker is answered.
     Answer(Given),
     /// The request is dropped here.
-    Drop(Refused),
+    Drop(PoolDrop),
 }
 
 /// Whether the answer of a worker for a request counts.
@@ -161,7 +161,7 @@ impl Stage {
             },
         };
         let (reason, estimate) = refused;
-        Some(Effect::Drop(Refused {
+        Some(Effect::Drop(PoolDrop {
             id: request.id,
             reason,
             estimate,

@@ -1,7 +1,7 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
-pub(super) mod again;
 pub(crate) mod descriptors;
+pub(super) mod pipeline_files;
 mod progress;
 pub(crate) mod signals;
 pub(crate) mod start;
@@ -32,8 +32,8 @@ use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 
 use super::address::listen;
 use super::cores::CoreArgs;
+use super::device_sharing::DeviceSharingArgs;
 use super::models::ModelArgs;
-use super::placing::PlacingArgs;
 use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
 use signals::{Signals, TERMINATE};
@@ -140,7 +140,7 @@ pub(crate) struct ServeArgs {
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
     #[command(flatten)]
-    placing: PlacingArgs,
+    sharing: DeviceSharingArgs,
     #[command(flatten)]
     core: CoreArgs,
     /// How long requests in flight may take to end after SIGTERM.
@@ -199,7 +199,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 /// The same for the gateway of a topology.
 pub(crate) fn run_as(args: ServeArgs, source: Option<RoleSource>) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
-        source.is_none() || args.placing.placing().is_none(),
+        source.is_none() || args.sharing.sharing().is_none(),
         "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
          memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
     );
@@ -313,7 +313,7 @@ async fn serve(
         account: Account::new(args.memory),
         decoders: args.decoders.unwrap_or(default_decoders),
         cores,
-        placing: args.placing.placing(),
+        sharing: args.sharing.sharing(),
         drain: args.drain,
         progress: progress_on(&admin),
         ..ProcessContext::new(clock, super::library(), telemetry.clone())

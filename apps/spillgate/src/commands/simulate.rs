@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::commands::placing::Fairness;
+use crate::commands::device_sharing::Fairness;
 use crate::commands::{self, offered};
 use crate::device_assignment::execution_times;
 use crate::device_name::resolve_device;

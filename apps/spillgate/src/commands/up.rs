@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::device_name::resolve_device;
+use crate::device_sharing::DeviceSharing;
 use crate::files;
-use crate::placing::Placing;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
@@ -24,14 +24,14 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_telemetry::logging::{complain, say, tell_times};
 use tokio::net::TcpSocket;
 
+use super::device_sharing::DeviceSharingArgs;
 use super::models::ModelArgs;
-use super::placing::PlacingArgs;
 use super::ranges::number;
 use super::serve::signals::{Heard, Signals};
 use super::serve::start;
 use child::{Child, Kind};
 use folder::Folder;
-use reload::{Reload, Restart};
+use reload::{Restart, SetReload};
 use rolling::Rolling;
 
 /// Most processes of a kind.
@@ -64,7 +64,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
     #[command(flatten)]
-    placing: PlacingArgs,
+    sharing: DeviceSharingArgs,
     #[command(flatten)]
     models: ModelArgs,
 }
@@ -112,7 +112,7 @@ pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let reload = Reload::new(pipeline_file, topology, loaded);
+    let reload = SetReload::new(pipeline_file, topology, loaded);
     let has_died = runtime.block_on(supervise(children, reload, &folder))?;
     drop(plan.ports);
     match is_temporary && !has_died {
@@ -155,7 +155,7 @@ impl Plan {
             let known = known.join(", ");
             bail!("--workers: no module named {module:?}; the pipeline has {known}");
         }
-        let placing = args.placing.placing();
+        let placing = args.sharing.sharing();
         let devices: Vec<String> = pipeline.modules[1..].iter().map(first_device).collect();
         let devices_named = devices.iter().map(String::as_str);
         if let Some(error) = placing.as_ref().and_then(|p| p.unknown(devices_named)) {
@@ -218,7 +218,7 @@ fn first_device(module: &Module) -> String {
 }
 
 /// The lines of a topology that name the placement.
-fn sharing(placing: &Placing) -> String {
+fn sharing(placing: &DeviceSharing) -> String {
     let fairness = match placing.is_fair {
         true => "on",
         false => "off",
@@ -230,7 +230,7 @@ fn sharing(placing: &Placing) -> String {
 }
 
 /// The field of a process that says how much memory its device has for weights, if that is bounded.
-fn memory(device: &str, placing: &Placing) -> Option<String> {
+fn memory(device: &str, placing: &DeviceSharing) -> Option<String> {
     let bytes = placing.memory_of(device)?;
     Some(format!(", memory: {{ \"{device}\": {bytes}B }}"))
 }
@@ -280,7 +280,7 @@ impl Ports {
 /// Starts the children, restarts those that die, and ends all when told to stop. Returns whether one died before.
 async fn supervise(
     mut children: Vec<Child>,
-    mut reload: Reload,
+    mut reload: SetReload,
     folder: &Folder,
 ) -> anyhow::Result<bool> {
     let mut signals = Signals::new()?;

@@ -33,7 +33,7 @@ use spillgate_worker_policy::weights::placement::{
 use super::Device;
 use super::measured::MeasuredStatus;
 use super::start::{Devices, Starting, loading};
-use crate::placing::Placing;
+use crate::device_sharing::DeviceSharing;
 use crate::process_context::ProcessContext;
 use crate::start_error::StartError;
 use expected::guessed_load;
@@ -77,20 +77,20 @@ impl FleetPlan {
     }
 
     /// Bytes that weights may take on a device.
-    fn weights_max(&self, placing: &Placing, device: &str) -> u64 {
+    fn weights_max(&self, sharing: &DeviceSharing, device: &str) -> u64 {
         let weights = (0..self.weights.len() as u32).map(WeightsId);
         let all = weights.map(|w| u64::from(self.pages(w)) * PAGE_BYTES).sum();
-        placing.memory_of(device).map_or(all, |of| of.min(all))
+        sharing.memory_of(device).map_or(all, |of| of.min(all))
     }
 
     /// Says that a device has too little memory for its weights and for a batch beside them, and what would fit. Of an emulated device, and
     /// where nothing was measured, that is not known.
-    fn tell_shortage(&self, placing: &Placing, device: &str, workspace: Option<u64>) {
+    fn tell_shortage(&self, sharing: &DeviceSharing, device: &str, workspace: Option<u64>) {
         let Some(workspace) = workspace else { return };
         let Some(has) = TorchBackend::new(device).ok().and_then(|of| of.memory()) else {
             return;
         };
-        if let Some(told) = shortage(device, self.weights_max(placing, device), workspace, has) {
+        if let Some(told) = shortage(device, self.weights_max(sharing, device), workspace, has) {
             tracing::warn!(device, "{told}");
         }
     }
@@ -104,15 +104,15 @@ impl FleetPlan {
     /// One of these weights that fit on no device.
     fn too_large(
         &self,
-        placing: &Placing,
+        sharing: &DeviceSharing,
         mut weights: impl Iterator<Item = WeightsId>,
     ) -> Option<StartError> {
         let (_, largest) = self
             .devices
             .iter()
-            .map(|(_, name)| (placing.pages(name), name))
+            .map(|(_, name)| (sharing.pages(name), name))
             .max()?;
-        let most = placing.pages(largest);
+        let most = sharing.pages(largest);
         let weights = weights.find(|weights| self.pages(*weights) > most)?;
         let spec = &self.weights[weights.idx()];
         let module = &spec.needed_by().unwrap_or(spec.first()).module().name;
@@ -144,7 +144,7 @@ impl FleetPlan {
     }
 
     /// What a placement on its devices serves, where models take so long.
-    fn config(&self, placing: &Placing, expected: &Expected) -> PlacementConfig {
+    fn config(&self, sharing: &DeviceSharing, expected: &Expected) -> PlacementConfig {
         let largest = self
             .weights
             .iter()
@@ -171,7 +171,7 @@ impl FleetPlan {
             }
         };
         let device = |(_, name): &(DeviceId, String)| {
-            let pages = placing.pages(name);
+            let pages = sharing.pages(name);
             let resident = self.resident(pages);
             DeviceSpec { pages, resident }
         };
@@ -184,7 +184,7 @@ impl FleetPlan {
             sizes,
             devices: self.devices.iter().map(device).collect(),
             travel: Duration::ZERO,
-            is_fair: placing.is_fair,
+            is_fair: sharing.is_fair,
             background_time: background_time.unwrap_or(Duration::MAX),
         }
     }
@@ -248,11 +248,11 @@ impl FleetPlan {
     pub(crate) fn place(
         mut self,
         name: PlacementPolicy,
-        placing: &Placing,
+        sharing: &DeviceSharing,
         starting: &Starting<'_>,
         all: &mut Devices,
     ) -> Result<(), StartError> {
-        if let Some(error) = self.too_large(placing, self.needed()) {
+        if let Some(error) = self.too_large(sharing, self.needed()) {
             return Err(error);
         }
         let Starting {
@@ -265,7 +265,7 @@ impl FleetPlan {
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
         let models = self.models_with_weights();
         let workers = self.worker_models();
-        let config = self.config(placing, &expected);
+        let config = self.config(sharing, &expected);
         let fleet = Fleet::new(Placement::new(name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), clock, timers);
         let pages: Vec<u32> = (0..weights.len() as u32)
@@ -274,10 +274,10 @@ impl FleetPlan {
         let mut handles = Vec::new();
         for (i, (id, name)) in self.devices.iter().enumerate() {
             (context.progress)(&loading(name));
-            let cache = placing.pages(name);
+            let cache = sharing.pages(name);
             let resident = self.resident(cache);
             self.tell_left_out(name, resident.len());
-            self.tell_shortage(placing, name, expected.workspace);
+            self.tell_shortage(sharing, name, expected.workspace);
             let actions = Actions::new(cache, pages.clone(), &resident);
             let config = DeviceConfig {
                 id: DeviceId(i as u16),

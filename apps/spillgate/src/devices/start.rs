@@ -17,9 +17,9 @@ use spillgate_worker_policy::device;
 
 use super::Device;
 use super::fleets;
-use crate::device_assignment::Placed;
-use crate::device_reports::Upstreams;
-use crate::placing::Placing;
+use crate::device_assignment::AssignedWorker;
+use crate::device_reports::DeviceReports;
+use crate::device_sharing::DeviceSharing;
 use crate::process_context::ProcessContext;
 use crate::start_error::StartError;
 
@@ -32,7 +32,7 @@ pub(crate) struct Assigned {
     pub(crate) id: DeviceId,
     /// As this process names it.
     pub(crate) name: String,
-    pub(crate) workers: Vec<Placed>,
+    pub(crate) workers: Vec<AssignedWorker>,
 }
 
 impl Assigned {
@@ -42,7 +42,7 @@ impl Assigned {
     }
 
     pub(crate) fn brokers(&self) -> Vec<(WorkerId, BrokerConfig)> {
-        self.workers.iter().map(Placed::broker).collect()
+        self.workers.iter().map(AssignedWorker::broker).collect()
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Starting<'a> {
     /// Wakes them.
     pub(crate) timers: &'a TimerThread,
     /// Hears what they report.
-    pub(crate) upstream: &'a Arc<Upstreams>,
+    pub(crate) upstream: &'a Arc<DeviceReports>,
 }
 
 /// What the start is doing while models of a device are loaded.
@@ -80,7 +80,7 @@ impl Devices {
         starting: &Starting<'_>,
     ) -> Result<Self, StartError> {
         let context = starting.context;
-        let placing = context.placing.as_ref();
+        let sharing = context.sharing.as_ref();
         let mut all = Devices::default();
         let (decoders, serving): (Vec<&Assigned>, Vec<&Assigned>) =
             assigned.iter().partition(|device| device.decodes());
@@ -88,22 +88,22 @@ impl Devices {
         if let Some(error) = context.cores.unknown(names()) {
             return Err(error);
         }
-        if let Some(error) = placing.and_then(|placing| placing.unknown(names())) {
+        if let Some(error) = sharing.and_then(|sharing| sharing.unknown(names())) {
             return Err(error);
         }
         for device in decoders {
             all.decode(device, starting)?;
         }
         // Without a placement devices keep what they have read.
-        let keeping = Placing {
+        let keeping = DeviceSharing {
             decider: Decider::Brokers,
-            ..Placing::default()
+            ..DeviceSharing::default()
         };
-        let placing = placing.unwrap_or(&keeping);
+        let sharing = sharing.unwrap_or(&keeping);
         for plan in fleets::plan(&serving, planned, &context.library) {
-            match placing.decider.placement() {
-                Some(name) => plan.place(name, placing, starting, &mut all)?,
-                None => plan.serve(&serving, placing, starting, &mut all)?,
+            match sharing.decider.placement() {
+                Some(name) => plan.place(name, sharing, starting, &mut all)?,
+                None => plan.serve(&serving, sharing, starting, &mut all)?,
             }
         }
         all.devices.sort_unstable_keys();

@@ -12,10 +12,10 @@ use spillgate_protocol::message::{Envelope, Message};
 use spillgate_worker::timer::{Sleeper, TimerThread};
 
 use super::assignment::Assignment;
-use crate::device_reports::Upstreams;
+use crate::device_reports::DeviceReports;
 use crate::devices::Device;
 use crate::process_context::ProcessContext;
-use crate::process_links::{Linked, RemoteRouter};
+use crate::process_links::{LinkSetup, RemoteRouter};
 
 /// The hosts of the pipelines, in the order of the deployments.
 pub(super) struct Hosts {
@@ -24,7 +24,7 @@ pub(super) struct Hosts {
     pub(super) routers: Vec<RemoteRouter>,
     pub(super) ids: Arc<RequestIds>,
     /// Hears what devices report.
-    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) upstreams: Arc<DeviceReports>,
 }
 
 impl Hosts {
@@ -59,7 +59,7 @@ impl Hosts {
         let numbered_in = incarnation.unwrap_or_else(|| Incarnation(rand::random()));
         Hosts {
             routers: routers.collect(),
-            upstreams: Arc::new(Upstreams::new(numbered_in, &hosts)),
+            upstreams: Arc::new(DeviceReports::new(numbered_in, &hosts)),
             hosts,
             ids,
         }
@@ -94,7 +94,7 @@ impl Hosts {
                 alarm.arm(at);
             }
             if let Some(role) = &context.role {
-                let linked = Linked {
+                let linked = LinkSetup {
                     role,
                     roles: &assigned.roles,
                     host,

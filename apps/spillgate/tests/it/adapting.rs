@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Sender, TestServer, frame, on_cpu, open_stream};
 use indexmap::IndexMap;
-use spillgate::placing::Placing;
+use spillgate::device_sharing::DeviceSharing;
 use spillgate_client::encode::{Encoding, encode};
 use spillgate_client::source::{Content, SILENT, SourceSpec};
 use spillgate_pipeline::Pipeline;
@@ -497,16 +497,16 @@ async fn until_answered(mut stream: tokio::net::TcpStream) {
 
 /// LOADs of a server with that many pages for weights, whose detector runs its large, its small and its large variant.
 async fn loads(detector: &str, pages: u64) -> u64 {
-    let placing = Placing {
+    let placing = DeviceSharing {
         memory: IndexMap::from([("cpu:0".to_owned(), pages * PAGE_BYTES)]),
-        ..Placing::default()
+        ..DeviceSharing::default()
     };
     let mut deployment = on_cpu(detector);
     let pipeline = Pipeline::clone(&deployment.pipeline);
     let by = ServedBy::one_process(placing.decider);
     deployment.pipeline = Arc::new(pipeline.served_by(by));
     let server = TestServer::with(vec![deployment], spillgate_modules::library(), |setup| {
-        setup.context.placing = Some(placing);
+        setup.context.sharing = Some(placing);
     });
     let server = server.await;
     let mut camera = Camera::open(&server).await;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::support::submission::submission;
 use indexmap::IndexMap;
 use spillgate::deployment::Deployment;
+use spillgate::device_sharing::DeviceSharing;
 use spillgate::devices::fleets::{self, Weights, loads, simulated};
 use spillgate::embedded::Embedded;
-use spillgate::placing::Placing;
 use spillgate::process_context::ProcessContext;
 use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
@@ -126,11 +126,16 @@ fn submission_of(member: MemberId, in_time: &Arc<AtomicU64>) -> Submission {
 }
 
 /// The part of the requests that a server completes in time.
-fn served(deployment: Deployment, placing: &Placing, times: &[Timestamp], zipf: &Zipf) -> f64 {
+fn served(
+    deployment: Deployment,
+    placing: &DeviceSharing,
+    times: &[Timestamp],
+    zipf: &Zipf,
+) -> f64 {
     let library = Arc::new(spillgate_modules::library());
     let clock = TestClock::default();
     let context = ProcessContext {
-        placing: Some(placing.clone()),
+        sharing: Some(placing.clone()),
         ..ProcessContext::new(clock.clock(), library, Arc::new(Quiet))
     };
     let embedded = Embedded::start(&context, &[deployment], None).unwrap();
@@ -153,7 +158,7 @@ fn served(deployment: Deployment, placing: &Placing, times: &[Timestamp], zipf: 
 /// The same by the simulator, and how many models it reads.
 fn by_simulator(
     deployment: &Deployment,
-    placing: &Placing,
+    placing: &DeviceSharing,
     times: &[Timestamp],
     zipf: &Zipf,
     seed: u64,
@@ -205,7 +210,7 @@ fn a_server_whose_models_share_memory_does_what_the_simulator_says() {
     let [best, lru] = placements.map(Decider::Placement);
     for decider in [best, lru, Decider::Brokers] {
         let memory = IndexMap::from([("emulated".to_owned(), FIT * PAGE)]);
-        let placing = Placing {
+        let placing = DeviceSharing {
             decider,
             is_fair: true,
             memory,

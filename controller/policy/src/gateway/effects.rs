@@ -7,7 +7,7 @@ use spillgate_protocol::message::{Answer, Arrival, Ask, Lent, Returned, ToDevice
 
 use super::ends::dropped_outcome;
 use super::{Command, Gateway};
-use crate::stage::pool::{Given, Refused};
+use crate::stage::pool::{Given, PoolDrop};
 use crate::stage::{Effect, Stage};
 
 impl<P, L: Clone> Gateway<P, L> {
@@ -160,10 +160,10 @@ impl<P, L: Clone> Gateway<P, L> {
         &mut self,
         now: Timestamp,
         module: ModuleId,
-        refused: Refused,
+        refused: PoolDrop,
         out: &mut Vec<Command<P, L>>,
     ) {
-        let Refused {
+        let PoolDrop {
             id,
             reason,
             estimate,

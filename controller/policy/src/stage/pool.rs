@@ -40,7 +40,7 @@ pub(crate) struct Pooled {
 
 /// A request that leaves the pool without being served.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Refused {
+pub(crate) struct PoolDrop {
     /// The request.
     pub(crate) id: RequestId,
     /// Why.
@@ -183,11 +183,11 @@ impl Pool {
     }
 
     /// Takes out the requests whose deadline has passed.
-    pub(crate) fn expire(&mut self, now: Timestamp, refused: &mut Vec<Refused>) {
+    pub(crate) fn expire(&mut self, now: Timestamp, refused: &mut Vec<PoolDrop>) {
         while self.queue.first_key().is_some_and(|key| key <= now)
             && let Some(next) = self.pop_first()
         {
-            refused.push(Refused {
+            refused.push(PoolDrop {
                 id: next.request.id,
                 reason: DropReason::Expired,
                 estimate: None,
@@ -201,7 +201,7 @@ impl Pool {
         now: Timestamp,
         ask: &Ask,
         view: View<'_>,
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<PoolDrop>,
     ) -> Option<Given> {
         self.withdraw(ask.worker, u64::MAX);
         self.elsewhere += ELSEWHERE_WEIGHT * (f64::from(ask.elsewhere) - self.elsewhere);
@@ -257,7 +257,7 @@ impl Pool {
         now: Timestamp,
         view: View<'_>,
         room: impl Fn(WorkerId) -> usize,
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<PoolDrop>,
     ) -> Vec<Given> {
         let mut given: Vec<Given> = Vec::new();
         self.asks
@@ -378,7 +378,7 @@ impl Pool {
         now: Timestamp,
         starts_at: Timestamp,
         view: View<'_>,
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<PoolDrop>,
     ) {
         let usual = match self.is_scheduled {
             true => Duration::ZERO,
@@ -393,7 +393,7 @@ impl Pool {
             let Some(gone) = self.pop_first() else {
                 break;
             };
-            refused.push(Refused {
+            refused.push(PoolDrop {
                 id: gone.request.id,
                 reason: DropReason::Predicted,
                 estimate: Some(Estimate {

@@ -86,7 +86,7 @@ impl Late {
             while members.len() < size
                 && let Some(next) = core.queue.pop_first()
             {
-                bind_or_refuse(core, now, next, &mut members, out);
+                bind_or_drop(core, now, next, &mut members, out);
             }
             return members;
         }
@@ -105,7 +105,7 @@ impl Late {
                 break;
             }
             if let Some(next) = core.queue.pop_last() {
-                bind_or_refuse(core, now, next, &mut members, out);
+                bind_or_drop(core, now, next, &mut members, out);
             }
         }
         members
@@ -139,7 +139,7 @@ impl Late {
                 continue;
             }
             if let Some(next) = core.queue.remove(id) {
-                bind_or_refuse(core, now, next, members, out);
+                bind_or_drop(core, now, next, members, out);
                 first_deadline = first_deadline.min(deadline);
             }
         }
@@ -255,7 +255,7 @@ fn drop_hopeless<T>(
 }
 
 /// Binds a request unless its client has used up its time.
-fn bind_or_refuse<T>(
+fn bind_or_drop<T>(
     core: &mut Core<T>,
     now: Timestamp,
     next: Waiting<T>,

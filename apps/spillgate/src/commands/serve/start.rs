@@ -28,7 +28,7 @@ use spillgate_telemetry::Telemetry;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
-use super::again::{Again, fingerprint};
+use super::pipeline_files::{PipelineFiles, fingerprint};
 use crate::commands;
 
 /// Where a topology is written.
@@ -144,7 +144,7 @@ pub(super) fn start(
     port: ClientPort,
     admin: Option<AdminPort>,
     mut reload: Reload,
-) -> anyhow::Result<(Server, Option<Again>, Reload)> {
+) -> anyhow::Result<(Server, Option<PipelineFiles>, Reload)> {
     let loaded = load(pipelines, models, source, Some(&context))?;
     if let Some(role) = &loaded.role
         && role.process().gateway.is_none()
@@ -168,8 +168,8 @@ pub(super) fn start(
     let deployments = loaded.deployments.clone();
     // The processes of a topology are restarted instead: all of them need the same files.
     let again = context.role.is_none().then(|| {
-        let decider = context.placing.as_ref().map(|placing| placing.decider);
-        Again::new(pipelines.to_vec(), ServedBy::one_process(decider), loaded)
+        let decider = context.sharing.as_ref().map(|placing| placing.decider);
+        PipelineFiles::new(pipelines.to_vec(), ServedBy::one_process(decider), loaded)
     });
     let start = Server::start(context, telemetry, port, admin, deployments);
     let server = tokio::runtime::Handle::current().block_on(start)?;
@@ -199,7 +199,7 @@ pub(crate) fn load(
             loaded.profiles = files::load_profiles(file)?;
         }
     }
-    let placing = context.and_then(|context| context.placing.as_ref());
+    let placing = context.and_then(|context| context.sharing.as_ref());
     let role = match source {
         Some(source) => Some(read_role(source, &mut all)?),
         None => {

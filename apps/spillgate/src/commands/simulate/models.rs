@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::deployment::Deployment;
+use crate::device_sharing::DeviceSharing;
 use crate::devices::fleets::{self, Weights};
 use crate::files::LoadedPipeline;
 use crate::model_check::Families;
-use crate::placing::Placing;
 use clap::Args;
 use indexmap::IndexMap;
 use spillgate_pipeline::Pipeline;
@@ -22,7 +22,7 @@ use spillgate_sim::report::Models;
 use spillgate_sim::{Contender, SimConfig};
 
 use super::{SimulateArgs, load};
-use crate::commands::placing::{Fairness, device};
+use crate::commands::device_sharing::{Fairness, device};
 use crate::commands::ranges::{bytes, number};
 use crate::commands::{self, offered};
 
@@ -62,8 +62,8 @@ pub(super) struct ModelsArgs {
 }
 
 /// Flags that say something else than the placements that were named, with why.
-fn check_beside(all: &SimulateArgs, placings: &[Placing]) -> anyhow::Result<()> {
-    let is_placement = |placing: &&Placing| placing.decider.placement().is_some();
+fn check_beside(all: &SimulateArgs, placings: &[DeviceSharing]) -> anyhow::Result<()> {
+    let is_placement = |placing: &&DeviceSharing| placing.decider.placement().is_some();
     let n_placements = placings.iter().filter(is_placement).count();
     anyhow::ensure!(
         n_placements == 0 || n_placements == placings.len(),
@@ -120,7 +120,7 @@ fn check_beside(all: &SimulateArgs, placings: &[Placing]) -> anyhow::Result<()> 
 
 /// The models of a pipeline, and the placements to compare.
 pub(super) struct Simulated {
-    placings: Vec<Placing>,
+    placings: Vec<DeviceSharing>,
     weights: Weights,
     zipf: f64,
     /// The requests of `--arrivals`, where it names models.
@@ -187,7 +187,7 @@ impl Simulated {
     }
 
     /// The placements to compare: one that is none where devices decide themselves.
-    pub(super) fn placings(&self) -> Vec<Option<&Placing>> {
+    pub(super) fn placings(&self) -> Vec<Option<&DeviceSharing>> {
         match self.placings.as_slice() {
             [] => vec![None],
             some => some.iter().map(Some).collect(),
@@ -203,7 +203,7 @@ impl Simulated {
     pub(super) fn apply(
         &self,
         config: &mut SimConfig,
-        placing: Option<&Placing>,
+        placing: Option<&DeviceSharing>,
         devices: &[Vec<u16>],
     ) -> anyhow::Result<()> {
         let pipeline = &self.deployment.pipeline;
@@ -281,14 +281,14 @@ fn asked(file: &Path, pipeline: &Pipeline) -> anyhow::Result<Option<Vec<Arrival>
 }
 
 impl ModelsArgs {
-    fn placings(&self) -> Vec<Placing> {
+    fn placings(&self) -> Vec<DeviceSharing> {
         let names = self.placement.iter();
         let mut deciders: Vec<Decider> = names.filter_map(|p| Decider::by_name(p)).collect();
         if deciders.is_empty() && !self.device.is_empty() {
             deciders.push(Decider::default());
         }
         let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
-        let placing = |decider| Placing {
+        let placing = |decider| DeviceSharing {
             decider,
             is_fair: self.fairness == Fairness::On,
             memory: memory.clone(),
@@ -324,7 +324,7 @@ impl ModelsArgs {
 }
 
 /// The policies of a run under a placement.
-pub(super) fn placed(contender: &Contender, placing: Option<&Placing>) -> Contender {
+pub(super) fn placed(contender: &Contender, placing: Option<&DeviceSharing>) -> Contender {
     let mut contender = contender.clone();
     if let Some(placing) = placing {
         contender.policy = contender.policy.decided_by(placing.decider);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::commands::serve::again::Again;
+use crate::commands::serve::pipeline_files::PipelineFiles;
 use crate::commands::serve::start::Loaded;
 use crate::deployment::Deployment;
 use crate::files;
@@ -24,20 +24,24 @@ pub(super) enum Restart {
 type Found = (Restart, Option<String>);
 
 /// The pipeline file of a set, and whether it is being read.
-pub(super) struct Reload {
-    again: Arc<Again>,
+pub(super) struct SetReload {
+    again: Arc<PipelineFiles>,
     topology: PathBuf,
     /// What all processes have in common, as it was read last.
     common: String,
     reading: Option<JoinHandle<anyhow::Result<(Found, String)>>>,
 }
 
-impl Reload {
+impl SetReload {
     /// For processes of this topology that serve this pipeline.
     pub(super) fn new(pipeline: PathBuf, topology: PathBuf, loaded: Loaded) -> Self {
-        Reload {
+        SetReload {
             common: common(&loaded.deployments[0]),
-            again: Arc::new(Again::new(vec![pipeline], ServedBy::default(), loaded)),
+            again: Arc::new(PipelineFiles::new(
+                vec![pipeline],
+                ServedBy::default(),
+                loaded,
+            )),
             topology,
             reading: None,
         }

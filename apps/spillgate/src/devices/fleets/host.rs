@@ -16,7 +16,7 @@ use spillgate_worker::device::brokers::Upstream;
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
 use spillgate_worker_policy::weights::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 
-use crate::device_reports::Upstreams;
+use crate::device_reports::DeviceReports;
 use crate::devices::measured::MeasuredStatus;
 
 /// A fleet and its devices.
@@ -24,7 +24,7 @@ pub struct FleetHost {
     fleet: Mutex<State>,
     devices: OnceLock<Vec<PlacedHandle>>,
     clock: Clock,
-    upstream: Arc<Upstreams>,
+    upstream: Arc<DeviceReports>,
     alarm: OnceLock<Alarm>,
     measured: Vec<MeasuredStatus>,
 }
@@ -42,7 +42,7 @@ impl FleetHost {
     pub(super) fn new(
         fleet: Fleet<Arc<Job>>,
         measured: Vec<MeasuredStatus>,
-        upstream: Arc<Upstreams>,
+        upstream: Arc<DeviceReports>,
         clock: &Clock,
         timers: &TimerThread,
     ) -> Arc<Self> {

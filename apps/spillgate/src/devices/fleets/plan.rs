@@ -21,7 +21,7 @@ use spillgate_worker::weights::loader::{Source, WeightsSpec};
 use spillgate_worker_policy::weights::fleet::FleetWorker;
 
 use super::contents::{ContentId, Contents};
-use crate::device_assignment::Placed;
+use crate::device_assignment::AssignedWorker;
 use crate::devices::start::Assigned;
 use crate::model_files::option_files;
 
@@ -91,7 +91,7 @@ pub(crate) fn plan(
             of_modules: IndexMap::new(),
         });
         fleet.devices.push((*id, name.clone()));
-        for Placed { spec, .. } in workers {
+        for AssignedWorker { spec, .. } in workers {
             let downstream = downstream(&spec.pipeline, &planned(&spec.pipeline), spec.module);
             let models = fleet.models_of(spec, library, &mut contents);
             let worker = FleetWorker {

@@ -16,23 +16,23 @@ use spillgate_worker_policy::weights::store::{
 };
 
 use super::{FleetPlan, loader};
+use crate::device_sharing::DeviceSharing;
 use crate::devices::Device;
 use crate::devices::measured::MeasuredStatus;
 use crate::devices::start::{Assigned, BIND_LEAD, Devices, Starting, loading};
-use crate::placing::Placing;
 use crate::start_error::StartError;
 
 impl FleetPlan {
     /// The memory of a device, where reading weights takes so long.
     pub(super) fn memory(
         &self,
-        placing: &Placing,
+        sharing: &DeviceSharing,
         (id, name): &(DeviceId, String),
         loads: &[Duration],
     ) -> WeightStoreConfig {
-        let pages = placing
+        let pages = sharing
             .memory_of(name)
-            .map_or(u32::MAX, |_| placing.pages(name));
+            .map_or(u32::MAX, |_| sharing.pages(name));
         let size = |(i, load): (u32, &Duration)| WeightsSize {
             pages: self.pages(WeightsId(i)),
             load: *load,
@@ -106,11 +106,11 @@ impl FleetPlan {
     pub(crate) fn serve(
         mut self,
         assigned: &[&Assigned],
-        placing: &Placing,
+        sharing: &DeviceSharing,
         starting: &Starting<'_>,
         all: &mut Devices,
     ) -> Result<(), StartError> {
-        if let Some(error) = self.too_large(placing, self.needed()) {
+        if let Some(error) = self.too_large(sharing, self.needed()) {
             return Err(error);
         }
         let context = starting.context;
@@ -119,7 +119,7 @@ impl FleetPlan {
             move |cause| StartError::Device { device, cause }
         };
         // Where none gives way, how long they take decides little: it is learnt while they serve.
-        let (expected, measured) = match placing.memory.is_empty() {
+        let (expected, measured) = match sharing.memory.is_empty() {
             true => (self.unmeasured(), Vec::new()),
             false => self.measured(starting)?,
         };
@@ -130,9 +130,9 @@ impl FleetPlan {
         for device in &self.devices {
             let (id, name) = device;
             (context.progress)(&loading(name));
-            let memory = self.memory(placing, device, &expected.loads);
+            let memory = self.memory(sharing, device, &expected.loads);
             self.tell_left_out(name, self.resident(memory.pages).len());
-            self.tell_shortage(placing, name, expected.workspace);
+            self.tell_shortage(sharing, name, expected.workspace);
             let loads = &expected.loads;
             let config = DeviceConfig {
                 id: *id,

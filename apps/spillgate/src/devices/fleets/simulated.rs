@@ -12,7 +12,7 @@ use spillgate_pipeline::placement::PlacementPolicy;
 use spillgate_sim::SimFleet;
 use spillgate_worker_policy::weights::store::WeightStoreConfig;
 
-use super::{FleetPlan, Placing, guessed_load, plan};
+use super::{DeviceSharing, FleetPlan, guessed_load, plan};
 use crate::deployment::Deployment;
 use crate::device_assignment::{load, place};
 use crate::device_name::resolve_device;
@@ -44,16 +44,16 @@ impl Weights {
 /// When a device that was given memory serves nothing, or a model fits on no device.
 pub fn simulated(
     deployment: &Deployment,
-    (name, placing): (PlacementPolicy, &Placing),
+    (name, sharing): (PlacementPolicy, &DeviceSharing),
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<SimFleet>, StartError> {
     let mut fleets = Vec::new();
-    for plan in plans(deployment, placing, weights, library)? {
+    for plan in plans(deployment, sharing, weights, library)? {
         let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
         fleets.push(SimFleet {
             name,
-            config: plan.config(placing, &expected),
+            config: plan.config(sharing, &expected),
             devices: plan.devices.iter().map(|(id, _)| id.0).collect(),
             workers: plan.workers,
         });
@@ -67,15 +67,15 @@ pub fn simulated(
 /// When a device that was given memory serves nothing, or a model fits on no device.
 pub fn memory(
     deployment: &Deployment,
-    placing: &Placing,
+    sharing: &DeviceSharing,
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<WeightStoreConfig>, StartError> {
     let mut memory = Vec::new();
-    for plan in plans(deployment, placing, weights, library)? {
+    for plan in plans(deployment, sharing, weights, library)? {
         let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
         let of =
-            |device: &(DeviceId, String)| (device.0, plan.memory(placing, device, &expected.loads));
+            |device: &(DeviceId, String)| (device.0, plan.memory(sharing, device, &expected.loads));
         memory.extend(plan.devices.iter().map(of));
     }
     memory.sort_by_key(|(device, _)| *device);
@@ -85,13 +85,13 @@ pub fn memory(
 /// The fleets of a pipeline, with weights of these sizes.
 fn plans(
     deployment: &Deployment,
-    placing: &Placing,
+    sharing: &DeviceSharing,
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<FleetPlan>, StartError> {
     let placement = place(std::slice::from_ref(deployment), 0, None)?;
     let names = placement.devices.keys().map(String::as_str);
-    if let Some(error) = placing.unknown(names) {
+    if let Some(error) = sharing.unknown(names) {
         return Err(error);
     }
     let devices = (0..).map(DeviceId).zip(placement.devices);
@@ -105,7 +105,7 @@ fn plans(
             *bytes = weights.bytes[spec.first().module().id.idx()].unwrap_or(*bytes);
         }
         let all = (0..plan.weights.len() as u32).map(WeightsId);
-        if let Some(error) = plan.too_large(placing, all) {
+        if let Some(error) = plan.too_large(sharing, all) {
             return Err(error);
         }
     }

@@ -15,7 +15,7 @@ use spillgate_pipeline::profile::ProfileSet;
 use super::start::{Loaded, check, complete};
 
 /// What was read last.
-struct Last {
+struct LastRead {
     /// Differs when something has changed.
     fingerprint: String,
     /// Profiles by pipeline: those that were measured are not measured again.
@@ -23,23 +23,23 @@ struct Last {
 }
 
 /// The pipeline files of a server or a set of processes, to be read again.
-pub(crate) struct Again {
+pub(crate) struct PipelineFiles {
     pipelines: Vec<PathBuf>,
     library: Arc<Library>,
     checks: Mutex<Checks>,
     served_by: ServedBy,
-    last: Mutex<Last>,
+    last: Mutex<LastRead>,
 }
 
-impl Again {
+impl PipelineFiles {
     /// After the first reading.
     pub(crate) fn new(pipelines: Vec<PathBuf>, served_by: ServedBy, loaded: Loaded) -> Self {
-        Again {
+        PipelineFiles {
             served_by,
             pipelines,
             library: loaded.library,
             checks: Mutex::new(loaded.checks),
-            last: Mutex::new(Last {
+            last: Mutex::new(LastRead {
                 fingerprint: loaded.fingerprint,
                 profiles: profiles_of(&loaded.deployments),
             }),
@@ -71,7 +71,7 @@ impl Again {
         let families = check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
         let deployments = complete(all, families, &self.library, true, &|_| {})?;
         serve(&deployments)?;
-        *last = Last {
+        *last = LastRead {
             fingerprint,
             profiles: profiles_of(&deployments),
         };

@@ -1,7 +1,7 @@
 //! Flags that say how models share devices.
 
 use crate::device_name::resolve_device;
-use crate::placing::Placing;
+use crate::device_sharing::DeviceSharing;
 use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
 use spillgate_pipeline::placement::Decider;
@@ -20,7 +20,7 @@ pub(crate) enum Fairness {
 
 /// How models share devices.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PlacingArgs {
+pub(crate) struct DeviceSharingArgs {
     /// Let a placement decide which models are in the memory of devices and which batch runs next [default where --device gives
     /// memory: spillgate; else devices keep the models that they have loaded]
     #[arg(long, env = "SPILLGATE_PLACEMENT", value_name = "NAME", value_parser = offered::placements())]
@@ -33,15 +33,15 @@ pub(crate) struct PlacingArgs {
     fairness: Fairness,
 }
 
-impl PlacingArgs {
+impl DeviceSharingArgs {
     /// What was asked for; `None`: devices keep their models.
-    pub(crate) fn placing(&self) -> Option<Placing> {
+    pub(crate) fn sharing(&self) -> Option<DeviceSharing> {
         if self.placement.is_none() && self.device.is_empty() {
             return None;
         }
         let decider = self.placement.as_deref().and_then(Decider::by_name);
         let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
-        Some(Placing {
+        Some(DeviceSharing {
             decider: decider.unwrap_or_default(),
             is_fair: self.fairness == Fairness::On,
             memory,

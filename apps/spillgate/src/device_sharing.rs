@@ -14,7 +14,7 @@ use crate::start_error::StartError;
 
 /// How the devices of a server are shared by models.
 #[derive(Clone, Debug)]
-pub struct Placing {
+pub struct DeviceSharing {
     /// What decides about them.
     pub decider: Decider,
     /// Models get fair shares of device time.
@@ -23,9 +23,9 @@ pub struct Placing {
     pub memory: IndexMap<String, u64>,
 }
 
-impl Default for Placing {
+impl Default for DeviceSharing {
     fn default() -> Self {
-        Placing {
+        DeviceSharing {
             decider: Decider::default(),
             is_fair: true,
             memory: IndexMap::new(),
@@ -33,7 +33,7 @@ impl Default for Placing {
     }
 }
 
-impl Placing {
+impl DeviceSharing {
     /// A device that was given memory and serves nothing here, with what would be right.
     pub fn unknown<'n>(
         &self,
@@ -114,12 +114,12 @@ mod tests {
         let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
         pipeline.policy = POLICY_DEFAULT;
         let told = |decider: &str, is_fair, pipeline: &Pipeline| {
-            let placing = Placing {
+            let sharing = DeviceSharing {
                 decider: Decider::by_name(decider).expect("a name"),
                 is_fair,
-                ..Placing::default()
+                ..DeviceSharing::default()
             };
-            placing.unheeded(&[Arc::new(pipeline.clone())]).join("\n")
+            sharing.unheeded(&[Arc::new(pipeline.clone())]).join("\n")
         };
         assert_eq!(told("spillgate", false, &pipeline), "");
         assert_eq!(told("lru", true, &pipeline), "");
