@@ -15,7 +15,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use spillgate::cores::Cores;
 use spillgate::deployment::Deployment;
 use spillgate::embedded::Embedded;
 use spillgate::process_context::ProcessContext;
