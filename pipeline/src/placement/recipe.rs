@@ -172,13 +172,17 @@ pub struct Constants {
     pub copied_below: f64,
     /// Seconds for which a model is expected to be asked for at its present rate.
     pub expected_for_s: f64,
+    /// The part of the price of a device's time that counts. The price is that of the best batch that went: the mean one is worth less.
+    pub price_part: f64,
     /// What LOADs to come will take, as a factor on the time of those that are known: later ones come while these wait.
     pub load_crowding: f64,
     /// The same of batches.
     pub batch_crowding: f64,
     /// Weights that gave way may have to be loaded this many times, before they are kept.
     pub loads_again: f64,
-    /// The weight of the newest choice in the price of a link's time.
+    /// The weight of the newest choice in the price of a device's time.
+    pub price_weight: f64,
+    /// The same for the price of its link.
     pub link_price_weight: f64,
 }
 
@@ -187,9 +191,11 @@ impl Constants {
     pub const USUAL: Constants = Constants {
         copied_below: 0.5,
         expected_for_s: 1.0,
+        price_part: 0.7,
         load_crowding: 1.5,
         batch_crowding: 1.1,
         loads_again: 2.0,
+        price_weight: 0.05,
         link_price_weight: 0.05,
     };
 }

@@ -86,9 +86,11 @@ pub(super) const PLACEMENT: Group = Group {
         constant("kept_back_ms", KEPT_BACK_MS, 0.0),
         constant("copied_below", PLACED.copied_below, 0.0),
         constant("expected_for_s", PLACED.expected_for_s, 0.0),
+        constant("price_part", PLACED.price_part, 0.0),
         constant("load_crowding", PLACED.load_crowding, 1.0).around_one(),
         constant("batch_crowding", PLACED.batch_crowding, 1.0).around_one(),
         constant("loads_again", PLACED.loads_again, NEVER),
+        constant("price_weight", PLACED.price_weight, 1.0),
         constant("link_price_weight", PLACED.link_price_weight, 1.0),
     ],
     run: placements,
@@ -361,9 +363,11 @@ fn placement_policy(list: &[f64]) -> PlacementPolicy {
         kept_back,
         copied_below,
         expected_for_s,
+        price_part,
         load_crowding,
         batch_crowding,
         loads_again,
+        price_weight,
         link_price_weight,
     ] = values(list);
     PlacementPolicy::new(leaked(placement::Recipe {
@@ -373,9 +377,11 @@ fn placement_policy(list: &[f64]) -> PlacementPolicy {
         constants: placement::Constants {
             copied_below,
             expected_for_s,
+            price_part,
             load_crowding,
             batch_crowding,
             loads_again,
+            price_weight,
             link_price_weight,
         },
         ..*PlacementPolicy::SPILLGATE.recipe()

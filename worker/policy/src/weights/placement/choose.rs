@@ -51,12 +51,12 @@ struct Strategy {
 }
 
 impl Placement {
-    /// The next batch of a device.
-    pub(super) fn choose(&self, view: View<'_>) -> Option<Chosen> {
+    /// The next batch of a device, and where batches are weighed against each other the price of its time.
+    pub(super) fn choose(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
         match self.recipe.choice {
-            Choice::RequiredStart => self.by_required_start(view),
+            Choice::RequiredStart => (self.by_required_start(view), None),
             Choice::MooreHodgson => self.by_moore_hodgson(view),
-            Choice::EarliestDeadline => self.by_deadline(view),
+            Choice::EarliestDeadline => (self.by_deadline(view), None),
         }
     }
 
@@ -149,7 +149,7 @@ impl Placement {
         models.map(|m| self.worth(*m)).fold(0.0, f64::max)
     }
 
-    fn by_moore_hodgson(&self, view: View<'_>) -> Option<Chosen> {
+    fn by_moore_hodgson(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
         let ready = view.device.ready().take(WEIGHED_MAX);
         let mut strategies: Vec<Strategy> = ready
             .filter_map(|(_, model)| self.strategy(view, model))
@@ -171,6 +171,7 @@ impl Placement {
             &jobs,
             self.recipe.constants.batch_crowding,
         );
-        kept.first.map(|first| strategies[first].chosen)
+        let chosen = kept.first.map(|first| strategies[first].chosen);
+        (chosen, Some(kept.price))
     }
 }

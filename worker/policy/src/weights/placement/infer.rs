@@ -83,7 +83,12 @@ impl Placement {
             free: self.device_free(now, device.idx()),
         };
         let (free, arrival) = (view.free, view.arrival);
-        let Some(chosen) = self.choose(view) else {
+        let (chosen, price) = self.choose(view);
+        if let Some(price) = price {
+            let weight = self.recipe.constants.price_weight;
+            self.devices[device.idx()].note_price(price, weight);
+        }
+        let Some(chosen) = chosen else {
             return Next::Nothing;
         };
         if let Ahead::LastMoment(margin) = self.recipe.ahead {

@@ -55,6 +55,8 @@ pub(super) struct Shadow {
     loading: VecDeque<Loading>,
     /// The next batch is chosen at this moment.
     pub(super) chooses_at: Option<Timestamp>,
+    /// Requests that a ns of its time is worth, as a smoothed mean; see [`Shadow::price`].
+    price: f64,
     /// Requests that a ns of its link is worth, as a smoothed mean.
     link_price: f64,
     /// Its link is idle, and nothing was worth a LOAD: all weights are weighed again at this moment.
@@ -77,6 +79,7 @@ impl Shadow {
             link_free: Timestamp::ZERO,
             loading: VecDeque::new(),
             chooses_at: None,
+            price: 0.0,
             link_price: 0.0,
             content_until: None,
             pages: Pages::new(spec.pages, pages.iter().copied()),
@@ -92,6 +95,13 @@ impl Shadow {
         shadow
     }
 
+    /// What it would gain for a ns more: the largest gain among the batches that went when the last ones were chosen. The time of a
+    /// device that has nothing to run is free, whatever it was worth before.
+    pub(super) fn price(&self) -> f64 {
+        let is_at_rest = self.sent.is_empty() && self.ready.is_empty();
+        if is_at_rest { 0.0 } else { self.price }
+    }
+
     /// What its link would gain for a ns more; 0 while no LOAD has to be left out.
     pub(super) fn link_price(&self) -> f64 {
         self.link_price
@@ -99,6 +109,10 @@ impl Shadow {
 
     pub(super) fn note_link_price(&mut self, price: f64, weight: f64) {
         self.link_price += weight * (price - self.link_price);
+    }
+
+    pub(super) fn note_price(&mut self, price: f64, weight: f64) {
+        self.price += weight * (price - self.price);
     }
 
     /// Pages that are taken, and all.

@@ -3,8 +3,9 @@
 //! A LOAD gains the waiting requests that it still helps, of all models that run with the weights, and those that are expected in the next
 //! second, less what is lost with the weights that give way. That is what they are expected to be asked for, or less: where no request waits for
 //! them, and there is time for a LOAD before the deadlines of those that come, they cost the link that LOAD, at the price of the link's time. A
-//! link with time to spare has no price. Weights that requests wait for give way last: they were loaded for these requests, most likely. A
-//! further copy of weights gains the part of their requests that their holders cannot serve, and goes to devices with little
+//! link with time to spare has no price. Weights that requests wait for give way last: they were loaded for these requests, most likely. Where
+//! device time is short, a request gains the less, the more of it its execution takes: it displaces
+//! others. A further copy of weights gains the part of their requests that their holders cannot serve, and goes to devices with little
 //! load. A request of a model that got less than its fair share counts more than one (`fair.rs`), also where it would give way.
 //!
 //! The latest start of a LOAD is when it still helps the first of these requests. Of all LOADs, those are kept that all start in time one
@@ -168,9 +169,10 @@ impl Placement {
         weights: WeightsId,
     ) -> Option<Gain> {
         let ready = free + self.load_time(weights);
+        let price = self.recipe.constants.price_part * self.devices[room.device.idx()].price();
         let (mut gained, mut waiting, mut latest) = (0.0, 0, Timestamp::MAX);
         for &model in self.models(weights) {
-            let of = self.gain_of(now, (free, ready), model);
+            let of = self.gain_of(now, (free, ready), price, model);
             gained += of.gained;
             waiting += of.waiting;
             latest = latest.min(of.latest);
@@ -194,11 +196,13 @@ impl Placement {
         Some(Gain { latest, requests })
     }
 
-    /// What a LOAD that begins at `free` and ends at `ready` gains a model that runs with its weights.
+    /// What a LOAD that begins at `free` and ends at `ready` gains a model that runs with its weights, at that price of a ns of the
+    /// device.
     fn gain_of(
         &self,
         now: Timestamp,
         (free, ready): (Timestamp, Timestamp),
+        price: f64,
         model: ModelId,
     ) -> GainOfModel {
         let alone = self.estimate(model, 0) + self.recipe.kept_back;
@@ -207,13 +211,22 @@ impl Placement {
         let waiting = helped.map_or(0, |(first, _)| {
             self.queues.urgent(model).saturating_sub(first)
         });
+        let sizes = &self.sizes[..self.executions[model.idx()].len()];
+        let full = sizes.partition_point(|s| *s as usize <= waiting).max(1) - 1;
+        let worth = self.worth(model);
+        // What is left of a request when the device time that it takes in a batch of that size is paid.
+        let left = |at: usize| {
+            let each = self.estimate(model, at).as_nanos() as f64 / f64::from(sizes[at]);
+            (worth - price * each).max(0.0)
+        };
+        let expected = self.expected(now, model) * left(sizes.len() - 1);
         GainOfModel {
             latest: match helped {
                 Some((_, deadline)) if waiting > 0 => deadline - takes,
                 _ => Timestamp::MAX,
             },
             waiting,
-            gained: (waiting as f64 + self.expected(now, model)) * self.worth(model),
+            gained: waiting as f64 * left(full) + expected,
         }
     }
 }

@@ -216,6 +216,33 @@ fn requests_of_a_refused_action_still_ask_for_their_model() {
 }
 
 #[test]
+fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
+    // Model 1 takes all of a device's time that it gets: at the price of the busy time no request of it is worth its LOAD.
+    let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 40)]);
+    config.devices[0].resident = vec![WeightsId(0)];
+    let mut placement = Placement::new(PlacementPolicy::SPILLGATE, config);
+    let weight = placement.recipe.constants.price_weight;
+    for _ in 0..1000 {
+        placement.devices[0].note_price(1.0 / 4e6, weight);
+    }
+    assert_eq!(placement.devices[0].price(), 0.0);
+    let mut out = Vec::new();
+    let arrived = PlacementEvent::Arrived {
+        request: RequestId(0),
+        model: ModelId(1),
+        deadline: at(1000),
+    };
+    placement.on_event(at(0), arrived, &mut out);
+    let is_load = |command: &PlacementCommand| {
+        let PlacementCommand::Do { action, .. } = command else {
+            return false;
+        };
+        action.work == Work::Load(WeightsId(1))
+    };
+    assert!(out.iter().any(is_load), "{out:?}");
+}
+
+#[test]
 fn an_event_weighs_for_one_device_and_the_others_follow_at_once() {
     let models = vec![model(1, 5, 4), model(1, 5, 4)];
     let config = world_of(&[1, 1], models);
