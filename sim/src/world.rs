@@ -64,7 +64,7 @@ struct World {
     now: Timestamp,
     agenda: Agenda,
     noted: Noted,
-    homes: Vec<SimGateway>,
+    gateways: Vec<SimGateway>,
     controllers: Vec<ModuleController>,
     controller_lives: Vec<Life>,
     places: Vec<Place>,
@@ -181,12 +181,12 @@ impl World {
         let controllers: Vec<ModuleController> = modules
             .map(|m| crashes::controller(&config, &places, m, FIRST, Timestamp::ZERO))
             .collect();
-        let homes = (0..config.gateways.len() as u16).map(|id| SimGateway {
+        let gateways = (0..config.gateways.len() as u16).map(|id| SimGateway {
             policy: crashes::gateway(&config, &places, GatewayId(id), FIRST, Timestamp::ZERO),
             life: Life::default(),
             armed: Timestamp::MAX,
         });
-        let homes: Vec<SimGateway> = homes.collect();
+        let gateways: Vec<SimGateway> = gateways.collect();
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -219,7 +219,7 @@ impl World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(travel, config.arrivals.clone()),
             noted: Noted::new(),
-            homes,
+            gateways,
             controller_lives: vec![Life::default(); controllers.len()],
             controllers,
             all_places: Places::new(&places),
@@ -333,18 +333,18 @@ impl World {
 
     fn offer_next(&mut self, i: usize) -> Result<(), Violation> {
         self.note(Kind::Offer, i as u64);
-        let home = self.home_of_next();
-        let stalls = home.and_then(|id| {
+        let owner = self.owner_of_next();
+        let stalls = owner.and_then(|id| {
             let cluster = self.cluster.as_ref()?;
             cluster.stalled(self.now, Address::Gateway(id))
         });
-        match (home, stalls) {
-            (Some(home), Some(until)) => {
-                let due = Due::Offer { ordinal: i, home };
+        match (owner, stalls) {
+            (Some(owner), Some(until)) => {
+                let due = Due::Offer { ordinal: i, owner };
                 self.agenda.at(until, Occurrence::Cluster(due));
                 Ok(())
             }
-            (Some(home), None) => self.offer_to(home, i),
+            (Some(owner), None) => self.offer_to(owner, i),
             (None, _) => {
                 if self.is_reported(i) {
                     let application = self.application(i);
@@ -371,10 +371,10 @@ impl World {
     }
 
     /// The request of that ordinal comes to a gateway.
-    fn offer_to(&mut self, home: GatewayId, i: usize) -> Result<(), Violation> {
+    fn offer_to(&mut self, owner: GatewayId, i: usize) -> Result<(), Violation> {
         let id = match &mut self.cluster {
-            Some(cluster) => cluster.next_id(home, i as u64),
-            None => RequestId::at(home, FIRST, i as u64),
+            Some(cluster) => cluster.next_id(owner, i as u64),
+            None => RequestId::at(owner, FIRST, i as u64),
         };
         let hurried = self.config.hurried;
         let hurried = hurried.filter(|(part, _)| self.rng.random::<f64>() < *part);
@@ -390,7 +390,7 @@ impl World {
             true => self.tally.offered_background(),
             false => self.tally.offered(self.now, application),
         }
-        let admitted = match self.homes[home.idx()].life.is_down {
+        let admitted = match self.gateways[owner.idx()].life.is_down {
             true => Err("unreachable"),
             false => {
                 let offer = self.offer(id, timeout, application, party);
@@ -408,7 +408,7 @@ impl World {
         };
         self.checker.accepted(id)?;
         if self.cluster.is_some() {
-            self.must_end(home, &admitted);
+            self.must_end(owner, &admitted);
         }
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
             self.agenda.at(
@@ -417,7 +417,7 @@ impl World {
             );
         }
         let filled = self.filled(ModuleId::SOURCE);
-        self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
+        self.drive_gateway(owner, GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// Which outputs of a module are not empty for a request, as far as a `when:` looks at them.
@@ -460,13 +460,13 @@ impl World {
                 self.note(Kind::DeviceWakeup, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
-            Occurrence::GatewayWakeup { home } => {
-                let armed = &mut self.homes[home].armed;
+            Occurrence::GatewayWakeup { owner } => {
+                let armed = &mut self.gateways[owner].armed;
                 if *armed <= self.now {
                     *armed = Timestamp::MAX;
                 }
-                self.note(Kind::GatewayWakeup, home as u64);
-                self.drive_gateway(GatewayId(home as u16), GatewayEvent::Wakeup)
+                self.note(Kind::GatewayWakeup, owner as u64);
+                self.drive_gateway(GatewayId(owner as u16), GatewayEvent::Wakeup)
             }
             // The controller began anew meanwhile, with wakeups of its own.
             Occurrence::ControllerWakeup { module, life }
@@ -511,8 +511,8 @@ impl World {
             None => self.is_reported(ordinal),
         };
         if counts {
-            let home = Address::Gateway(request.id.owner());
-            request.sent_at = self.clock(home).moment(request.sent_at);
+            let owner = Address::Gateway(request.id.owner());
+            request.sent_at = self.clock(owner).moment(request.sent_at);
             self.tally.ended(&request, ordinal, self.now, outcome, used);
         } else {
             self.tally.used(used);

@@ -77,7 +77,7 @@ impl RemoteRouter {
         let sent = way.send(envelope, brought);
         drop(turn);
         if let Err(unsent) = sent {
-            self.refuse(way, unsent);
+            self.drop_unsent(way, unsent);
         }
         let ended = self.values.ended_since(way.peer(), told);
         if !ended.is_empty() {
@@ -86,7 +86,7 @@ impl RemoteRouter {
     }
 
     /// Requests that find no room on their way are dropped. A worker that asked for them hears that there are none.
-    fn refuse(&self, way: &links::PeerSender, mut unsent: Envelope<Parcel>) {
+    fn drop_unsent(&self, way: &links::PeerSender, mut unsent: Envelope<Parcel>) {
         let requests = match &mut unsent.message {
             Message::Device(message) => {
                 let requests = message.requests();
@@ -198,9 +198,9 @@ impl LocalRoles {
     }
 
     fn each_device(&self, peer: &Greeting, tell: impl Fn(&Device, GatewayId)) {
-        for home in Self::gateways(peer) {
+        for gateway in Self::gateways(peer) {
             for device in self.devices.values() {
-                tell(device, home);
+                tell(device, gateway);
             }
         }
     }
@@ -213,7 +213,7 @@ impl links::Roles for LocalRoles {
             life = peer.incarnation.0,
             "peer met"
         );
-        Self::gateways(peer).for_each(|home| self.router.values.loses(home));
+        Self::gateways(peer).for_each(|gateway| self.router.values.loses(gateway));
         self.host.met(&peer.addresses, peer.incarnation);
         self.each_device(peer, Device::greet);
     }
@@ -225,7 +225,7 @@ impl links::Roles for LocalRoles {
             cause,
             "peer lost"
         );
-        Self::gateways(peer).for_each(|home| self.router.values.loses(home));
+        Self::gateways(peer).for_each(|gateway| self.router.values.loses(gateway));
         self.host.parted(&peer.addresses, cause);
         self.each_device(peer, Device::lose);
     }

@@ -153,14 +153,14 @@ impl Stage {
         request: Request,
         bound: Option<StreamBinding>,
     ) -> Option<Effect> {
-        let refused = match self.refuses(now, &request) {
-            Some(refused) => refused,
+        let hopeless = match self.hopeless(now, &request) {
+            Some(hopeless) => hopeless,
             None => match self.place(now, request, bound) {
                 Ok(effect) => return effect,
                 Err(reason) => (reason, None),
             },
         };
-        let (reason, estimate) = refused;
+        let (reason, estimate) = hopeless;
         Some(Effect::Drop(PoolDrop {
             id: request.id,
             reason,
@@ -208,7 +208,7 @@ impl Stage {
     /// that starts earliest would finish the request with less than the margin to spare. The newest request is dropped because
     /// the backlog before it still fits the SLO. Where workers serve higher ranks first, waiting requests of lower ranks do not
     /// count: workers drop these instead.
-    fn refuses(
+    fn hopeless(
         &mut self,
         now: Timestamp,
         request: &Request,

@@ -14,8 +14,8 @@ use spillgate_pipeline::id::{GatewayId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::testing::noop_pipeline;
 
-fn request(home: u16, ordinal: u64) -> RequestId {
-    RequestId::at(GatewayId(home), Incarnation(0), ordinal)
+fn request(owner: u16, ordinal: u64) -> RequestId {
+    RequestId::at(GatewayId(owner), Incarnation(0), ordinal)
 }
 
 fn port(port: u16) -> PortRef {
@@ -40,7 +40,7 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let id = || (0u16..3, 0u64..8).prop_map(|(home, ordinal)| request(home, ordinal));
+    let id = || (0u16..3, 0u64..8).prop_map(|(owner, ordinal)| request(owner, ordinal));
     prop_oneof![
         4 => id().prop_map(Act::Open),
         8 => (id(), 0u16..4, 1u64..130).prop_map(|(id, port, bytes)| Act::Put(id, port, bytes)),
@@ -67,8 +67,8 @@ struct Reference {
 }
 
 impl Reference {
-    fn bytes(&self, home: Option<GatewayId>) -> u64 {
-        let of = |i: &&Item| home.is_none_or(|home| i.id.owner() == home);
+    fn bytes(&self, owner: Option<GatewayId>) -> u64 {
+        let of = |i: &&Item| owner.is_none_or(|owner| i.id.owner() == owner);
         self.items.iter().filter(of).map(|i| i.bytes).sum()
     }
 
@@ -77,7 +77,7 @@ impl Reference {
         taken.map(|i| i.value).collect()
     }
 
-    /// Of the home with the most bytes, the values of its last request. Of homes with as many, the one whose value `chosen` begins
+    /// Of the owner with the most bytes, the values of its last request. Of gateways with as many, the one whose value `chosen` begins
     /// with.
     fn give_up(&mut self, chosen: &[usize]) -> Vec<usize> {
         let most = self
@@ -85,14 +85,14 @@ impl Reference {
             .iter()
             .map(|i| self.bytes(Some(i.id.owner())))
             .max();
-        let last_of = |home: GatewayId| {
-            let its = self.items.iter().filter(|i| i.id.owner() == home);
+        let last_of = |owner: GatewayId| {
+            let its = self.items.iter().filter(|i| i.id.owner() == owner);
             its.map(|i| i.id).max()
         };
-        let homes: BTreeSet<GatewayId> = self.items.iter().map(|i| i.id.owner()).collect();
-        let mut candidates = homes
+        let gateways: BTreeSet<GatewayId> = self.items.iter().map(|i| i.id.owner()).collect();
+        let mut candidates = gateways
             .into_iter()
-            .filter(|home| Some(self.bytes(Some(*home))) == most)
+            .filter(|owner| Some(self.bytes(Some(*owner))) == most)
             .filter_map(last_of);
         let is_chosen = |id: &RequestId| {
             let mut its = self.items.iter().filter(|i| i.id == *id);
@@ -149,11 +149,11 @@ proptest! {
                     reference.open.remove(&id);
                     prop_assert_eq!(kept.ends(id), reference.take(|of| of == id));
                 }
-                Act::Loses(home) => {
-                    let home = GatewayId(home);
-                    reference.open.retain(|id| id.owner() != home);
-                    let expected = reference.take(|of| of.owner() == home);
-                    prop_assert_eq!(sorted(kept.loses(home)), sorted(expected));
+                Act::Loses(owner) => {
+                    let owner = GatewayId(owner);
+                    reference.open.retain(|id| id.owner() != owner);
+                    let expected = reference.take(|of| of.owner() == owner);
+                    prop_assert_eq!(sorted(kept.loses(owner)), sorted(expected));
                 }
                 Act::GiveUp => {
                     let given_up = kept.give_up();

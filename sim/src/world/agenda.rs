@@ -37,7 +37,7 @@ pub(super) enum Occurrence {
         device: usize,
     },
     GatewayWakeup {
-        home: usize,
+        owner: usize,
     },
     ControllerWakeup {
         module: ModuleId,

@@ -99,9 +99,9 @@ pub(super) struct Cameras {
 impl Cameras {
     /// Nothing was captured yet.
     pub(super) fn new(all: &[SimCamera], n_gateways: usize, accuracies: Accuracies) -> Self {
-        let home = |i: usize| GatewayId((i % n_gateways) as u16);
+        let owner = |i: usize| GatewayId((i % n_gateways) as u16);
         let cameras: Vec<Camera> = (all.iter().cloned().enumerate())
-            .map(|(i, of)| Camera::new(of, home(i)))
+            .map(|(i, of)| Camera::new(of, owner(i)))
             .collect();
         let keys = cameras.iter().map(|camera| stream_of(&camera.party()));
         Cameras {
@@ -236,17 +236,17 @@ impl World {
     /// The gateway of a camera has a frame.
     fn arrived(&mut self, i: usize, frame: Frame) -> Result<(), Violation> {
         let camera = &mut self.cameras.cameras[i];
-        let (home, party) = (camera.home, camera.party());
+        let (owner, party) = (camera.owner, camera.party());
         let acknowledged = self.now + camera.acknowledged_in();
         let is_full = camera.n_open >= self.config.pipeline.limits.in_flight_per_stream;
         let is_counted = self.is_counted(frame.captured);
         if is_counted {
             self.tally.offered(self.now, Application::default());
         }
-        if self.homes[home.idx()].life.is_down {
+        if self.gateways[owner.idx()].life.is_down {
             return self.frame_refused(i, &frame, "unreachable");
         }
-        let here = self.clock(Address::Gateway(home)).read(self.now);
+        let here = self.clock(Address::Gateway(owner)).read(self.now);
         let number = frame.number;
         self.camera_due(acknowledged, i, Due::Acknowledged { number, came: here });
         if is_full {
@@ -266,7 +266,7 @@ impl World {
             },
             bytes: bytes as u32,
         };
-        let id = self.next_beside(home);
+        let id = self.next_beside(owner);
         let offer = Offer {
             sent_at: believed.unwrap_or(here),
             frame: size,
@@ -279,7 +279,7 @@ impl World {
                 self.cameras.accepted.insert(id, (i, frame));
                 self.checker.accepted(id)?;
                 let filled = self.filled(ModuleId::SOURCE);
-                self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
+                self.drive_gateway(owner, GatewayEvent::Read(id, Ok(filled)))
             }
         }
     }
@@ -300,11 +300,11 @@ impl World {
     /// The gateway of a camera hears its report.
     fn reported(&mut self, i: usize, report: &CameraReport) -> Result<(), Violation> {
         let camera = &self.cameras.cameras[i];
-        let home = camera.home;
-        if self.homes[home.idx()].life.is_down {
+        let owner = camera.owner;
+        if self.gateways[owner.idx()].life.is_down {
             return Ok(());
         }
-        let here = self.clock(Address::Gateway(home)).read(self.now);
+        let here = self.clock(Address::Gateway(owner)).read(self.now);
         let answered = self.now + camera.acknowledged_in();
         let Some((answer, heard)) = self.cameras.cameras[i].reported(here, report) else {
             return Ok(());
@@ -312,7 +312,7 @@ impl World {
         self.camera_due(answered, i, Due::Answered(answer));
         let key = stream_of(&self.cameras.cameras[i].party());
         match heard {
-            Some(link) => self.drive_gateway(home, GatewayEvent::Uplink(key, link)),
+            Some(link) => self.drive_gateway(owner, GatewayEvent::Uplink(key, link)),
             None => Ok(()),
         }
     }

@@ -83,7 +83,7 @@ pub(super) enum Due {
     /// A message between two roles of one process.
     Local(Box<Envelope<()>>),
     /// A request reaches a gateway that did nothing meanwhile.
-    Offer { ordinal: usize, home: GatewayId },
+    Offer { ordinal: usize, owner: GatewayId },
     /// A fault begins or ends.
     Change(Change),
 }
@@ -203,13 +203,13 @@ impl Cluster {
     }
 
     /// The id of the next request that a gateway accepts.
-    pub(super) fn next_id(&mut self, home: GatewayId, ordinal: u64) -> RequestId {
-        let n = &mut self.n_accepted[home.idx()];
+    pub(super) fn next_id(&mut self, owner: GatewayId, ordinal: u64) -> RequestId {
+        let n = &mut self.n_accepted[owner.idx()];
         let life = match self.bug {
             Some(Bug::IdsRepeat) => Incarnation(0),
-            _ => self.nodes[self.node_of[&Address::Gateway(home)]].life,
+            _ => self.nodes[self.node_of[&Address::Gateway(owner)]].life,
         };
-        let id = RequestId::at(home, life, *n);
+        let id = RequestId::at(owner, life, *n);
         *n += 1;
         self.ordinals.insert(id, ordinal);
         id
@@ -231,7 +231,7 @@ impl Cluster {
         (until > now).then_some(until)
     }
 
-    /// How long after its end a request may still be bound: until the device has heard of it, or has lost its home.
+    /// How long after its end a request may still be bound: until the device has heard of it, or has lost its owner.
     pub(super) fn cancel_delay(&self) -> Duration {
         self.timing.death() + self.timing.suspicion()
     }
@@ -257,7 +257,7 @@ impl World {
             | Occurrence::RerunEnd { device, .. }
             | Occurrence::ReadEnd { device, .. }
             | Occurrence::DeviceWakeup { device } => of_device(*device),
-            Occurrence::GatewayWakeup { home } => Address::Gateway(GatewayId(*home as u16)),
+            Occurrence::GatewayWakeup { owner } => Address::Gateway(GatewayId(*owner as u16)),
             Occurrence::ControllerWakeup { module, .. } => Address::Controller(*module),
             Occurrence::Leave(request) => Address::Gateway(request.owner()),
             Occurrence::Cluster(Due::Session { pair, side }) => {
@@ -269,7 +269,7 @@ impl World {
                 cluster.nodes[node].roles[0]
             }
             Occurrence::Cluster(Due::Local(envelope)) => envelope.to,
-            Occurrence::Cluster(Due::Offer { home, .. }) => Address::Gateway(*home),
+            Occurrence::Cluster(Due::Offer { owner, .. }) => Address::Gateway(*owner),
             Occurrence::Cluster(Due::Change(_))
             | Occurrence::Hostile(_)
             | Occurrence::Camera { .. }

@@ -89,7 +89,7 @@ impl World {
 
     fn life_of(&self, role: Address) -> (bool, Incarnation) {
         let life = match role {
-            Address::Gateway(id) => self.homes[id.idx()].life,
+            Address::Gateway(id) => self.gateways[id.idx()].life,
             Address::Controller(module) => self.controller_lives[module.idx()],
             Address::Device(id) => {
                 let device = &self.devices[id.idx()];
@@ -113,11 +113,12 @@ impl World {
     pub(super) fn end_gateway(&mut self, id: GatewayId) -> Result<(), Violation> {
         let here = self.clock(Address::Gateway(id)).read(self.now);
         let mut commands = Vec::new();
-        let home = &mut self.homes[id.idx()];
-        home.policy
+        let owner = &mut self.gateways[id.idx()];
+        owner
+            .policy
             .on_event(here, GatewayEvent::Abort, &mut commands);
-        home.life.ends();
-        home.armed = Timestamp::MAX;
+        owner.life.ends();
+        owner.armed = Timestamp::MAX;
         for command in commands {
             // A crashed process tells nobody.
             if let Command::End(ended) = command {
@@ -129,10 +130,10 @@ impl World {
 
     /// A gateway begins anew.
     pub(super) fn restart_gateway(&mut self, id: GatewayId) -> Result<(), Violation> {
-        let home = &mut self.homes[id.idx()];
-        home.life.is_down = false;
-        let life = home.life.incarnation;
-        home.policy = gateway(&self.config, &self.places, id, life, self.now);
+        let owner = &mut self.gateways[id.idx()];
+        owner.life.is_down = false;
+        let life = owner.life.incarnation;
+        owner.policy = gateway(&self.config, &self.places, id, life, self.now);
         for module in self.living_controllers() {
             let controller = Address::Controller(module);
             let incarnation = self.controller_lives[module.idx()].incarnation;
@@ -156,8 +157,8 @@ impl World {
     pub(super) fn crash_controller(&mut self, module: ModuleId) -> Result<(), Violation> {
         self.controller_lives[module.idx()].ends();
         let controller = Address::Controller(module);
-        for home in self.gateways() {
-            self.drive_gateway(home, GatewayEvent::Lost(controller, "it crashed"))?;
+        for owner in self.gateways() {
+            self.drive_gateway(owner, GatewayEvent::Lost(controller, "it crashed"))?;
         }
         self.lose_at_controllers(controller)
     }
@@ -170,10 +171,10 @@ impl World {
         self.controllers[module.idx()] =
             controller(&self.config, &self.places, module, incarnation, self.now);
         let me = Address::Controller(module);
-        for home in self.gateways() {
-            self.drive_gateway(home, GatewayEvent::Greeted(me, incarnation))?;
-            let life = self.homes[home.idx()].life.incarnation;
-            let greeted = ControllerEvent::Greeted(Address::Gateway(home), life);
+        for owner in self.gateways() {
+            self.drive_gateway(owner, GatewayEvent::Greeted(me, incarnation))?;
+            let life = self.gateways[owner.idx()].life.incarnation;
+            let greeted = ControllerEvent::Greeted(Address::Gateway(owner), life);
             self.drive_controller(module, greeted)?;
         }
         for other in self.living_controllers().filter(|m| *m != module) {

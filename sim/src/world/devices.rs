@@ -286,11 +286,11 @@ impl World {
         });
         let members: Vec<Finished> = members.collect();
         let size = members.len() as u32;
-        for home in self.devices[device].policy.gateways().to_vec() {
-            let own = members.iter().filter(|m| m.request.owner() == home);
+        for owner in self.devices[device].policy.gateways().to_vec() {
+            let own = members.iter().filter(|m| m.request.owner() == owner);
             let own: Vec<Finished> = own.cloned().collect();
             let policy = &self.devices[device].policy;
-            if own.is_empty() && !policy.forecasters(worker).contains(&home) {
+            if own.is_empty() && !policy.forecasters(worker).contains(&owner) {
                 continue;
             }
             let finished = ToGateway::Finished {
@@ -300,7 +300,7 @@ impl World {
                 size,
                 members: own,
             };
-            self.say(device, Address::Gateway(home), Message::Gateway(finished))?;
+            self.say(device, Address::Gateway(owner), Message::Gateway(finished))?;
         }
         // Requests without an SLO are no measure for the others: a batch of them is not reported.
         if !report.members.is_empty() {
@@ -324,8 +324,8 @@ impl World {
 
     /// A request used that much device time, in nanoseconds.
     pub(super) fn charge(&mut self, request: RequestId, time: u64) {
-        let home = &mut self.homes[request.owner().idx()];
-        match home.policy.payload_mut(request) {
+        let owner = &mut self.gateways[request.owner().idx()];
+        match owner.policy.payload_mut(request) {
             Some(used) => *used += time,
             None => self.tally.wasted(time),
         }
@@ -340,7 +340,7 @@ impl World {
                 FleetEvent::Withdraw(worker, request, reason)
             }
             DeviceEvent::Guide(worker, guidance) => FleetEvent::Guide(worker, guidance),
-            DeviceEvent::Lost(home) => FleetEvent::Lost(home),
+            DeviceEvent::Lost(owner) => FleetEvent::Lost(owner),
             _ => return Ok(()),
         };
         self.drive_fleet(fleet, event)

@@ -314,8 +314,8 @@ impl World {
                 size,
                 members: timed.map(|m| (m.arrived_at, m.batched_at)).collect(),
             };
-            for home in self.gateways() {
-                let of = own.iter().filter(|m| m.request.id.owner() == home);
+            for owner in self.gateways() {
+                let of = own.iter().filter(|m| m.request.id.owner() == owner);
                 let members = of.map(|member| Finished {
                     request: member.request.id,
                     result: Ok(self.filled(place.module)),
@@ -329,7 +329,7 @@ impl World {
                         size,
                         members,
                     };
-                    let (to, message) = (Address::Gateway(home), Message::Gateway(finished));
+                    let (to, message) = (Address::Gateway(owner), Message::Gateway(finished));
                     self.say_now(place.device.idx(), to, message)?;
                 }
             }

@@ -31,9 +31,9 @@ pub(super) struct SimGateway {
 
 impl World {
     /// The gateway that the next request goes to: clients of one that is down go to the others. `None` when all are down.
-    pub(super) fn home_of_next(&mut self) -> Option<GatewayId> {
+    pub(super) fn owner_of_next(&mut self) -> Option<GatewayId> {
         let living: Vec<GatewayId> = self.gateways().filter(|id| self.is_ready(*id)).collect();
-        if self.homes.len() == 1 {
+        if self.gateways.len() == 1 {
             return living.first().copied();
         }
         let part = |id: &GatewayId| self.config.gateways[id.idx()];
@@ -45,7 +45,7 @@ impl World {
         chosen.or(living.last()).copied()
     }
 
-    /// A request that is sent and comes to its home now.
+    /// A request that is sent and comes to its owner now.
     pub(super) fn offer(
         &self,
         id: RequestId,
@@ -71,24 +71,24 @@ impl World {
         }
     }
 
-    /// Offers a request to its home.
+    /// Offers a request to its owner.
     pub(super) fn admit(&mut self, id: RequestId, offer: &Offer) -> Result<Request, Refusal> {
         let here = self.clock(Address::Gateway(id.owner())).read(self.now);
-        let home = id.owner().idx();
-        let policy = &mut self.homes[home].policy;
+        let owner = id.owner().idx();
+        let policy = &mut self.gateways[owner].policy;
         let admitted = policy.admit(here, id, offer, || (0, ()));
-        self.arm_gateway(home);
+        self.arm_gateway(owner);
         admitted
     }
 
     pub(super) fn drive_gateway(
         &mut self,
-        home: GatewayId,
+        owner: GatewayId,
         event: GatewayEvent<'_>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        let here = self.clock(Address::Gateway(home)).read(self.now);
-        let SimGateway { policy, life, .. } = &mut self.homes[home.idx()];
+        let here = self.clock(Address::Gateway(owner)).read(self.now);
+        let SimGateway { policy, life, .. } = &mut self.gateways[owner.idx()];
         if life.is_down {
             return Ok(());
         }
@@ -100,35 +100,38 @@ impl World {
                 Command::Ask { stream, asked } => self.ask_camera(stream, asked),
             }
         }
-        self.arm_gateway(home.idx());
-        self.check_gateway(home.idx())
+        self.arm_gateway(owner.idx());
+        self.check_gateway(owner.idx())
     }
 
-    fn arm_gateway(&mut self, home: usize) {
+    fn arm_gateway(&mut self, owner: usize) {
         if self.config.bug == Some(Bug::NoTimer) {
             return;
         }
-        let clock = self.clock(Address::Gateway(GatewayId(home as u16)));
-        let SimGateway { policy, armed, .. } = &mut self.homes[home];
+        let clock = self.clock(Address::Gateway(GatewayId(owner as u16)));
+        let SimGateway { policy, armed, .. } = &mut self.gateways[owner];
         if let Some(at) = policy.next_wakeup().map(|at| clock.moment(at))
             && at < *armed
         {
             *armed = at;
-            self.agenda.at(at, Occurrence::GatewayWakeup { home });
+            self.agenda.at(at, Occurrence::GatewayWakeup { owner });
         }
     }
 
     /// The gateways that live.
     pub(super) fn gateways(&self) -> impl Iterator<Item = GatewayId> + use<> {
-        let homes = (0..).zip(&self.homes);
-        let living = homes.filter(|(_, home)| !home.life.is_down);
+        let gateways = (0..).zip(&self.gateways);
+        let living = gateways.filter(|(_, owner)| !owner.life.is_down);
         let ids: Vec<GatewayId> = living.map(|(id, _)| GatewayId(id)).collect();
         ids.into_iter()
     }
 
     /// Requests that have not ended.
     pub(super) fn in_flight(&self) -> usize {
-        self.homes.iter().map(|home| home.policy.in_flight()).sum()
+        self.gateways
+            .iter()
+            .map(|owner| owner.policy.in_flight())
+            .sum()
     }
 }
 

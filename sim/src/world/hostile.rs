@@ -22,10 +22,10 @@ impl World {
         if next < Timestamp::ZERO + self.config.duration {
             self.agenda.at(next, Occurrence::Hostile(clients));
         }
-        let Some(home) = self.home_of_next() else {
+        let Some(owner) = self.owner_of_next() else {
             return Ok(());
         };
-        let id = self.next_beside(home);
+        let id = self.next_beside(owner);
         self.note(Kind::HostileOffer, id.0);
         let timeout = match kind {
             HostileKind::Hurry(timeout) => Some(timeout),
@@ -40,20 +40,20 @@ impl World {
             HostileKind::Hurry(_) => {}
             HostileKind::Unreadable => {
                 let unread = Fault::Module("no picture".to_owned());
-                return self.drive_gateway(home, GatewayEvent::Read(id, Err(unread)));
+                return self.drive_gateway(owner, GatewayEvent::Read(id, Err(unread)));
             }
             HostileKind::Leave(after) => {
                 self.agenda.at(self.now + after, Occurrence::Leave(id));
             }
         }
         let filled = self.filled(ModuleId::SOURCE);
-        self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
+        self.drive_gateway(owner, GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// The id of the next request beside the workload.
-    pub(super) fn next_beside(&mut self, home: GatewayId) -> RequestId {
+    pub(super) fn next_beside(&mut self, owner: GatewayId) -> RequestId {
         self.next_beside += 1;
-        RequestId::at(home, super::FIRST, self.next_beside - 1)
+        RequestId::at(owner, super::FIRST, self.next_beside - 1)
     }
 
     /// The ordinal of a request in the workload.

@@ -25,9 +25,9 @@ impl World {
         }
         for &module in &modules {
             let controller = Address::Controller(module);
-            for home in self.gateways() {
-                self.drive_gateway(home, GatewayEvent::Greeted(controller, FIRST))?;
-                let gateway = Address::Gateway(home);
+            for owner in self.gateways() {
+                self.drive_gateway(owner, GatewayEvent::Greeted(controller, FIRST))?;
+                let gateway = Address::Gateway(owner);
                 self.drive_controller(module, ControllerEvent::Greeted(gateway, FIRST))?;
             }
             for &other in modules.iter().filter(|m| **m != module) {
@@ -47,9 +47,9 @@ impl World {
     ) -> Result<(), Violation> {
         let idx = device.idx();
         let device = Address::Device(device);
-        for home in self.gateways() {
-            self.drive_gateway(home, GatewayEvent::Greeted(device, incarnation))?;
-            self.drive_device(idx, DeviceEvent::Greeted(home))?;
+        for owner in self.gateways() {
+            self.drive_gateway(owner, GatewayEvent::Greeted(device, incarnation))?;
+            self.drive_device(idx, DeviceEvent::Greeted(owner))?;
         }
         for module in self.living_controllers() {
             let greeted = ControllerEvent::Greeted(device, incarnation);
@@ -61,8 +61,8 @@ impl World {
     /// A device is gone.
     pub(super) fn lost(&mut self, device: DeviceId) -> Result<(), Violation> {
         let device = Address::Device(device);
-        for home in self.gateways() {
-            self.drive_gateway(home, GatewayEvent::Lost(device, "the device died"))?;
+        for owner in self.gateways() {
+            self.drive_gateway(owner, GatewayEvent::Lost(device, "the device died"))?;
         }
         for module in self.living_controllers() {
             self.drive_controller(module, ControllerEvent::Lost(device))?;
@@ -93,9 +93,9 @@ impl World {
             message,
         } = envelope;
         match (to, message) {
-            (Address::Gateway(home), Message::Gateway(message)) => {
+            (Address::Gateway(owner), Message::Gateway(message)) => {
                 self.note_to_gateway(&message);
-                self.drive_gateway(home, GatewayEvent::Message(from, incarnation, message))
+                self.drive_gateway(owner, GatewayEvent::Message(from, incarnation, message))
             }
             (Address::Controller(module), Message::Controller(message)) => {
                 if let ToController::Peer(state) = &message {
@@ -211,10 +211,10 @@ impl World {
                     let arrival = offered.request.id.0 << 8 | u64::from(answer.worker.0);
                     self.note(Kind::Arrival, arrival);
                 }
-                let Address::Gateway(home) = from else {
+                let Address::Gateway(owner) = from else {
                     return Ok(());
                 };
-                self.drive_device(device, DeviceEvent::Answer(home, answer))
+                self.drive_device(device, DeviceEvent::Answer(owner, answer))
             }
             ToDevice::Cancel(worker, request) => {
                 self.note(Kind::Cancel, request.0);

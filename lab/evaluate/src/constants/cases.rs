@@ -27,6 +27,8 @@ use crate::sections::sweeps::tweak;
 
 /// Devices of the reference workload.
 const GPUS: u32 = 24;
+/// Its traces.
+const TRACES: usize = 3;
 const DROP: drop::Constants = drop::Constants::USUAL;
 const GATE: f64 = 1.0;
 
@@ -35,7 +37,8 @@ pub(super) const DROPS: Group = Group {
     title: "Drop policy `spillgate`",
     about: "The reference workload's four pipelines under the first window of each of three traces. First trace: load 1.0. Second: load 0.9, and times \
             stray by 4% (standard deviation) from those profiled. Third: load 1.1, batches take 30% longer than profiled and stray by 20%, and the SLO is \
-            0.7 of its own. Dropped or late, of all.",
+            0.7 of its own. Then each of the four again at half the SLO (first trace, load 1.0), at half the SLO with times that stray by 10% (second, 0.9), \
+            and while the controllers are away for the second third (third, 1.1). Dropped or late, of all.",
     constants: &[
         constant("lambda", 0.9, 0.0).around_one(),
         constant("gate", GATE, NEVER),
@@ -79,7 +82,7 @@ pub(super) const PLACEMENT: Group = Group {
     title: "Placement `spillgate`",
     about: "Clockwork's workloads: 15 copies of a model on one device with SLOs of 10, 25 and 100 ms; a major workload over 10, 100, \
             200, 400 and 1,200 models beside a minor one; 48 models that fit six devices, with SLOs of 2.9 and 14.5 ms; thousands of models on six \
-            devices, with 1,500 and 2,200 requests a second and an SLO of 100 ms. Runs are a sixth as long as traces. Late or not served, of all.",
+            devices, with 1,500 and 2,200 requests a second and an SLO of 100 ms; two of these cases again where one action in a hundred takes 10 to 30 ms longer. Runs are a sixth as long as traces. Late or not served, of all.",
     constants: &[
         constant("cap", CAP, NEVER).around_one(),
         constant("ahead_ms", AHEAD_MS, 0.0),
@@ -179,8 +182,12 @@ fn drop_policy(list: &[f64]) -> DropPolicy {
     }))
 }
 
-/// Under what the drop policy serves one of the traces.
+/// Under what the drop policy serves the first window of a trace.
 struct Condition {
+    /// What its cases are called, after their trace and load.
+    name: &'static str,
+    /// Ordinal of the trace.
+    trace: usize,
     load: f64,
     /// Standard deviation of execution times, over those profiled.
     noise: f64,
@@ -188,43 +195,85 @@ struct Condition {
     pace: f64,
     /// Of the pipeline's own.
     slo: f64,
+    /// The controllers are away in the second third.
+    controllers_leave: bool,
 }
 
-/// By trace.
-const CONDITIONS: [Condition; 3] = [
+const AS_PROFILED: Condition = Condition {
+    name: "",
+    trace: 0,
+    load: 1.0,
+    noise: 0.0,
+    pace: 1.0,
+    slo: 1.0,
+    controllers_leave: false,
+};
+
+const CONDITIONS: [Condition; 6] = [
+    AS_PROFILED,
     Condition {
-        load: 1.0,
-        noise: 0.0,
-        pace: 1.0,
-        slo: 1.0,
-    },
-    Condition {
+        trace: 1,
         load: 0.9,
         noise: 0.04,
-        pace: 1.0,
-        slo: 1.0,
+        ..AS_PROFILED
     },
     Condition {
+        trace: 2,
         load: 1.1,
         noise: 0.2,
         pace: 1.3,
         slo: 0.7,
+        ..AS_PROFILED
+    },
+    Condition {
+        name: ", half the SLO",
+        slo: 0.5,
+        ..AS_PROFILED
+    },
+    Condition {
+        name: ", half the SLO, strays",
+        trace: 1,
+        load: 0.9,
+        noise: 0.1,
+        slo: 0.5,
+        ..AS_PROFILED
+    },
+    Condition {
+        name: ", no controller for a while",
+        trace: 2,
+        load: 1.1,
+        controllers_leave: true,
+        ..AS_PROFILED
     },
 ];
+
+impl Condition {
+    fn disturb(&self, config: &mut SimConfig, seconds: u32) {
+        config.noise = self.noise;
+        let modules: Vec<_> = config.pipeline.modules[1..].iter().map(|m| m.id).collect();
+        let third = Duration::from_secs(u64::from(seconds)) / 3;
+        let mut add = |at, disturbance| config.disturbances.push((at, disturbance));
+        for module in modules {
+            if self.pace != 1.0 {
+                add(Timestamp::ZERO, Disturbance::Pace(module, self.pace));
+            }
+            if self.controllers_leave {
+                add(Timestamp::ZERO + third, Disturbance::ControllerDown(module));
+                add(
+                    Timestamp::ZERO + 2 * third,
+                    Disturbance::ControllerUp(module),
+                );
+            }
+        }
+    }
+}
 
 fn drops(args: &ConstantsArgs, lists: &[Vec<f64>]) -> anyhow::Result<Losses> {
     let grid = grid(args)?;
     let mut all = Vec::new();
-    for (at, condition) in CONDITIONS.iter().enumerate() {
-        let disturbed = |config: &mut SimConfig| {
-            config.noise = condition.noise;
-            if condition.pace != 1.0 {
-                for module in &config.pipeline.modules[1..] {
-                    let paced = Disturbance::Pace(module.id, condition.pace);
-                    config.disturbances.push((Timestamp::ZERO, paced));
-                }
-            }
-        };
+    for condition in &CONDITIONS {
+        let seconds = args.seconds;
+        let disturbed = move |config: &mut SimConfig| condition.disturb(config, seconds);
         let variant = |list: &Vec<f64>| {
             Variant::of(drop_policy(list))
                 .slo(condition.slo)
@@ -235,11 +284,15 @@ fn drops(args: &ConstantsArgs, lists: &[Vec<f64>]) -> anyhow::Result<Losses> {
         let cases = grid.first_windows(&[condition.load]);
         let cases: Vec<Case> = cases
             .into_iter()
-            .skip(at)
-            .step_by(CONDITIONS.len())
+            .skip(condition.trace)
+            .step_by(TRACES)
             .collect();
         let rows = grid.run(&cases, &variants)?;
-        all.extend(lost(&grid, &cases, &rows, |run| run.report.drop_rate));
+        let lost = lost(&grid, &cases, &rows, |run| run.report.drop_rate);
+        all.extend(
+            lost.into_iter()
+                .map(|(name, lost)| (name + condition.name, lost)),
+        );
     }
     Ok(all)
 }
@@ -388,6 +441,12 @@ fn placement_policy(list: &[f64]) -> PlacementPolicy {
     }))
 }
 
+/// One action in a hundred takes 10 to 30 ms longer.
+fn with_outliers(scenario: &mut Scenario) {
+    scenario.system.noise_spike_p = 0.01;
+    scenario.system.noise_spike_ms = 20.0;
+}
+
 fn placements(args: &ConstantsArgs, lists: &[Vec<f64>]) -> anyhow::Result<Losses> {
     let profiles = scenarios::Table::read(&args.profiles)?;
     let seconds = f64::from(args.seconds) / 6.0;
@@ -412,6 +471,12 @@ fn placements(args: &ConstantsArgs, lists: &[Vec<f64>]) -> anyhow::Result<Losses
         let scenario = scenarios::functions(&profiles, 6, rate, 100.0, (seconds, &[1.0]));
         cases.push((name, scenario));
     }
+    let mut scenario = scenarios::copies(&profiles, 25.0, seconds)?;
+    with_outliers(&mut scenario);
+    cases.push(("copies 25 ms, outliers".to_owned(), scenario));
+    let mut scenario = scenarios::functions(&profiles, 6, 1500.0, 100.0, (seconds, &[1.0]));
+    with_outliers(&mut scenario);
+    cases.push(("functions 1500 r/s, outliers".to_owned(), scenario));
     each(&cases, lists, |scenario, list| {
         let (figures, ..) =
             spillgate_sim::placement::run(scenario, placement_policy(list), true, false);

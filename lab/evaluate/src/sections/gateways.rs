@@ -15,7 +15,7 @@ const LIGHT: f64 = 0.3;
 const GATEWAYS: [usize; 3] = [1, 8, 16];
 
 /// So many gateways that accept equal parts; every message travels.
-fn homes(n: usize) -> impl Fn(&mut SimConfig) {
+fn with_gateways(n: usize) -> impl Fn(&mut SimConfig) {
     move |config| {
         config.gateways = vec![1.0; n];
         config.apart = true;
@@ -29,7 +29,7 @@ fn of(drop: DropPolicy, dispatch: Option<DispatchPolicyName>, n: usize) -> Varia
         None => (variant, "its own"),
     };
     variant
-        .tweak(tweak(homes(n)))
+        .tweak(tweak(with_gateways(n)))
         .labelled(format!("{}, {name}, {n}", drop.name()))
 }
 
@@ -40,7 +40,7 @@ fn pulled(n: usize) -> Variant {
 /// Eight gateways that pull, in another world.
 fn changed(label: &str, change: fn(&mut SimConfig)) -> Variant {
     let change = move |config: &mut SimConfig| {
-        homes(8)(config);
+        with_gateways(8)(config);
         change(config);
     };
     pulled(8).tweak(tweak(change)).labelled(label)

@@ -33,7 +33,7 @@ pub(in crate::world) struct Frame {
 pub(super) struct Camera {
     pub(super) of: SimCamera,
     /// The gateway that serves it.
-    pub(super) home: GatewayId,
+    pub(super) owner: GatewayId,
     /// `None`: it takes no part in adaptation.
     pub(super) policy: Option<CameraPolicy>,
     /// What the server knows of its link.
@@ -45,10 +45,10 @@ pub(super) struct Camera {
 }
 
 impl Camera {
-    pub(super) fn new(of: SimCamera, home: GatewayId) -> Self {
+    pub(super) fn new(of: SimCamera, owner: GatewayId) -> Self {
         let policy = of.adapts.then(|| CameraPolicy::new(of.rate, of.slo));
         Camera {
-            home,
+            owner,
             policy,
             known: Uplink::default(),
             n_open: 0,

@@ -9,7 +9,7 @@ use spillgate_protocol::message::{Address, Envelope, Message, ToDevice, ToGatewa
 
 use crate::world::World;
 
-/// A home that is due to end a request may be busy: stalls last less.
+/// An owner that is due to end a request may be busy: stalls last less.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Results are under way for less: a silent connection is closed before, and what it had is lost.
@@ -28,9 +28,9 @@ impl World {
     }
 
     /// A gateway accepted a request: it ends by its deadline and grace.
-    pub(in crate::world) fn must_end(&mut self, home: GatewayId, request: &Request) {
-        let deadline = self.clock(Address::Gateway(home)).moment(request.deadline);
-        let by = deadline + self.homes[home.idx()].policy.grace() + SLACK;
+    pub(in crate::world) fn must_end(&mut self, owner: GatewayId, request: &Request) {
+        let deadline = self.clock(Address::Gateway(owner)).moment(request.deadline);
+        let by = deadline + self.gateways[owner.idx()].policy.grace() + SLACK;
         self.checker.must_end(request.id, by);
     }
 
@@ -50,14 +50,16 @@ impl World {
                     members,
                     ..
                 }),
-                Address::Gateway(home),
+                Address::Gateway(owner),
                 Address::Device(device),
             ) => {
-                let life = self.homes[home.idx()].life.incarnation;
+                let life = self.gateways[owner.idx()].life.incarnation;
                 let ran = self.cluster().ran.get(&(device, *batch));
                 let ran = ran.map(|(_, ran)| ran.clone()).unwrap_or_default();
                 for member in members {
-                    let at = self.homes[home.idx()].policy.workers_with(member.request);
+                    let at = self.gateways[owner.idx()]
+                        .policy
+                        .workers_with(member.request);
                     let is_lie = self.cluster().lies.contains_key(&(device, member.request));
                     // Else the gateway ignores it: the request is not there.
                     if at.contains(worker) && !is_lie {
@@ -118,15 +120,16 @@ impl World {
             self.checker.bound("queue", waiting, broker.capacity)?;
         }
         let n_gateways = device.policy.gateways().len();
-        self.checker.bound("gateways", n_gateways, self.homes.len())
+        self.checker
+            .bound("gateways", n_gateways, self.gateways.len())
     }
 
     /// The tables of a gateway are within their bounds.
-    pub(in crate::world) fn check_gateway(&self, home: usize) -> Result<(), Violation> {
+    pub(in crate::world) fn check_gateway(&self, owner: usize) -> Result<(), Violation> {
         if self.cluster.is_none() {
             return Ok(());
         }
-        let policy = &self.homes[home].policy;
+        let policy = &self.gateways[owner].policy;
         let limits = &self.config.pipeline.limits;
         let n_modules = self.config.pipeline.modules.len();
         let (background, limit) = (policy.in_background(), limits.background());

@@ -48,10 +48,10 @@ impl World {
         self.cluster().report.ignored += self.ignored_by(role);
         match role {
             Address::Gateway(id) => {
-                let home = &mut self.homes[id.idx()];
-                home.life.begins();
-                home.armed = Timestamp::MAX;
-                home.policy = crashes::gateway(&self.config, &self.places, id, life, born);
+                let owner = &mut self.gateways[id.idx()];
+                owner.life.begins();
+                owner.armed = Timestamp::MAX;
+                owner.policy = crashes::gateway(&self.config, &self.places, id, life, born);
                 self.cluster().n_accepted[id.idx()] = 0;
             }
             Address::Controller(module) => {
@@ -68,7 +68,7 @@ impl World {
     /// Messages that a role ignored in its life.
     fn ignored_by(&self, role: Address) -> u64 {
         match role {
-            Address::Gateway(id) => self.homes[id.idx()].policy.n_ignored(),
+            Address::Gateway(id) => self.gateways[id.idx()].policy.n_ignored(),
             Address::Controller(module) => self.controllers[module.idx()].n_ignored(),
             // Its driver ignores them for it.
             Address::Device(_) => 0,
@@ -158,8 +158,8 @@ impl World {
                     world.drive_controller(module, ControllerEvent::Greeted(other, life))
                 }
                 Address::Device(id) => match other {
-                    Address::Gateway(home) => {
-                        world.drive_device(id.idx(), DeviceEvent::Greeted(home))
+                    Address::Gateway(owner) => {
+                        world.drive_device(id.idx(), DeviceEvent::Greeted(owner))
                     }
                     _ => Ok(()),
                 },
@@ -177,7 +177,7 @@ impl World {
                 world.drive_controller(module, ControllerEvent::Lost(other))
             }
             Address::Device(id) => match other {
-                Address::Gateway(home) => world.drive_device(id.idx(), DeviceEvent::Lost(home)),
+                Address::Gateway(owner) => world.drive_device(id.idx(), DeviceEvent::Lost(owner)),
                 _ => Ok(()),
             },
         })
@@ -209,8 +209,8 @@ impl World {
                 };
                 world.drive_controller(module, event)
             }
-            (Address::Device(id), Address::Gateway(home)) if is_suspected => {
-                world.drive_device(id.idx(), DeviceEvent::Suspected(home))
+            (Address::Device(id), Address::Gateway(owner)) if is_suspected => {
+                world.drive_device(id.idx(), DeviceEvent::Suspected(owner))
             }
             _ => Ok(()),
         })
@@ -234,7 +234,7 @@ impl World {
 
     /// Whether clients reach a gateway: it lives and, in a cluster, has a worker of each module.
     pub(in crate::world) fn is_ready(&self, id: GatewayId) -> bool {
-        let home = &self.homes[id.idx()];
-        !home.life.is_down && (self.cluster.is_none() || home.policy.unserved().is_none())
+        let owner = &self.gateways[id.idx()];
+        !owner.life.is_down && (self.cluster.is_none() || owner.policy.unserved().is_none())
     }
 }

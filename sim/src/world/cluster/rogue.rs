@@ -89,16 +89,16 @@ impl World {
         let cluster = self.cluster();
         let worker = WorkerId(cluster.rng.random_range(0..places.len()) as u32);
         let message = match (from, to) {
-            (Address::Device(device), Address::Gateway(home)) => {
-                Message::Gateway(self.invent_answer(device, home, worker, now))
+            (Address::Device(device), Address::Gateway(owner)) => {
+                Message::Gateway(self.invent_answer(device, owner, worker, now))
             }
             (Address::Device(_), Address::Controller(_)) => {
                 Message::Controller(ToController::Loaded(worker, cluster.rng.random()))
             }
-            (Address::Gateway(home), Address::Device(_)) => {
+            (Address::Gateway(owner), Address::Device(_)) => {
                 // Of its own or of another gateway.
                 let other = GatewayId(cluster.rng.random_range(0..cluster.n_accepted.len()) as u16);
-                let of = if cluster.rng.random() { home } else { other };
+                let of = if cluster.rng.random() { owner } else { other };
                 let ordinal = INVENTED + cluster.rng.random_range(0..INVENTED);
                 let request = Request::new(
                     RequestId::at(of, Incarnation(0), ordinal),
@@ -131,16 +131,16 @@ impl World {
     fn invent_answer(
         &mut self,
         device: DeviceId,
-        home: GatewayId,
+        owner: GatewayId,
         worker: WorkerId,
         now: Timestamp,
     ) -> ToGateway {
-        let life = self.homes[home.idx()].life.incarnation;
+        let life = self.gateways[owner.idx()].life.incarnation;
         let cluster = self.cluster();
-        let n = cluster.n_accepted[home.idx()];
+        let n = cluster.n_accepted[owner.idx()];
         // One of the latest: others have ended.
         let ordinal = n.saturating_sub(cluster.rng.random_range(1..16));
-        let request = RequestId::at(home, life, ordinal);
+        let request = RequestId::at(owner, life, ordinal);
         let is_finished = cluster.rng.random();
         let batch = BatchId(cluster.rng.random_range(0..1000));
         if is_finished {

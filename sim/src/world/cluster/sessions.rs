@@ -297,7 +297,7 @@ impl World {
                 }
                 self.hand_over(*envelope)
             }
-            Due::Offer { ordinal, home } => self.offer_to(home, ordinal),
+            Due::Offer { ordinal, owner } => self.offer_to(owner, ordinal),
             Due::Change(change) => self.change(change),
         }
     }
