@@ -56,8 +56,6 @@ pub struct Recipe {
 pub struct Constants {
     /// Margin of the door, as a share of the SLO, for waits that the executions downstream do not contain.
     pub door_margin: f64,
-    /// Time that a plan leaves for waits, as a part of the executions: a request that comes while a batch runs waits for half of it.
-    pub planned_waits: f64,
     /// Least part of the accepted requests that the gate assumes to be in time.
     pub in_time_least: f64,
     /// Batches with less slack are chosen only if their expected goodput is at least this many times as high, because it is
@@ -78,7 +76,6 @@ impl Constants {
     /// Those of all policies by name.
     pub const USUAL: Constants = Constants {
         door_margin: 0.12,
-        planned_waits: 0.5,
         in_time_least: 0.1,
         tighter_pays: 1.25,
         equally_good: 0.99,

@@ -9,8 +9,6 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 
-use crate::plan::longest_path;
-
 /// An estimate to be made, with all its inputs. It takes thousands of draws, so a driver makes it without the module's
 /// lock.
 #[derive(Debug)]
@@ -35,16 +33,6 @@ pub struct Computed {
 }
 
 impl Computation {
-    /// L_sub from the executions alone, with the waits that fit the SLO.
-    fn planned(&self, paths: &[PathEstimate]) -> Duration {
-        let of = |m: usize| Duration::from_secs_f64(self.stages[m].execution);
-        let whole = longest_path(&self.pipeline, of).as_secs_f64();
-        let fits = self.pipeline.slo.as_secs_f64() / whole.max(f64::MIN_POSITIVE);
-        let executions = paths.iter().map(|p| p.execution).fold(0.0, f64::max);
-        let waits = self.pipeline.policy.recipe().constants.planned_waits;
-        Duration::from_secs_f64(executions * fits.clamp(1.0, 1.0 + waits))
-    }
-
     /// Makes the estimate.
     pub fn run(mut self) -> Computed {
         let paths = estimate::downstream(
@@ -56,11 +44,13 @@ impl Computation {
             &mut self.rng,
             &mut self.scratch,
         );
+        // L_sub from the executions alone.
+        let planned = paths.iter().map(|p| p.execution).fold(0.0, f64::max);
         let total = paths.first().map_or(0.0, PathEstimate::total);
         Computed {
             guidance: Guidance {
                 downstream: Duration::from_secs_f64(total.max(0.0)),
-                planned: self.planned(&paths),
+                planned: Duration::from_secs_f64(planned),
                 share: 1.0,
                 order: self.order,
                 batch: self.batch,

@@ -43,7 +43,6 @@ pub(super) const DROPS: Group = Group {
         constant("lambda", 0.9, 0.0).around_one(),
         constant("gate", GATE, NEVER),
         constant("door_margin", DROP.door_margin, 0.0),
-        constant("planned_waits", DROP.planned_waits, 0.0),
         constant("in_time_least", DROP.in_time_least, 0.0),
         constant("tighter_pays", DROP.tighter_pays, NEVER).around_one(),
         constant("equally_good", DROP.equally_good, 1.0).around_one(),
@@ -157,7 +156,6 @@ fn drop_policy(list: &[f64]) -> DropPolicy {
         lambda,
         gate,
         door_margin,
-        planned_waits,
         in_time_least,
         tighter_pays,
         equally_good,
@@ -170,7 +168,6 @@ fn drop_policy(list: &[f64]) -> DropPolicy {
         gate: (gate < NEVER).then_some(gate),
         constants: drop::Constants {
             door_margin,
-            planned_waits,
             in_time_least,
             tighter_pays,
             equally_good,
