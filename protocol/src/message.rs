@@ -170,6 +170,22 @@ impl Places {
         Places(by_id)
     }
 
+    /// A worker joins. Another one of that id is forgotten.
+    pub fn join(&mut self, place: Place) {
+        let idx = place.worker.idx();
+        if self.0.len() <= idx {
+            self.0.resize(idx + 1, None);
+        }
+        self.0[idx] = Some(place);
+    }
+
+    /// A worker is one of the pipeline's no more.
+    pub fn leave(&mut self, worker: WorkerId) {
+        if let Some(place) = self.0.get_mut(worker.idx()) {
+            *place = None;
+        }
+    }
+
     /// Where a worker is; `None` for one of another pipeline.
     pub fn get(&self, worker: WorkerId) -> Option<Place> {
         *self.0.get(worker.idx())?

@@ -132,17 +132,23 @@ impl Dispatcher {
         shadow.is_up() || (shadow.answers() && !self.workers.iter().any(Shadow::is_up))
     }
 
+    /// The most requests that a worker may be sent at once. One that joined a while ago has a limit as long as others serve without
+    /// one.
     fn room_of(&self, shadow: &Shadow) -> usize {
-        match self.takes(shadow) {
-            true => usize::MAX,
-            false => shadow.room(),
+        match (self.takes(shadow), shadow.slow_start) {
+            (true, Some(batches)) if self.workers.iter().any(Shadow::is_proven) => {
+                (batches * self.shape.size as usize).saturating_sub(shadow.outstanding)
+            }
+            (true, _) => usize::MAX,
+            (false, _) => shadow.room(),
         }
     }
 
     /// The earliest start of a batch with room for one more request of that rank, over all workers that are up. Requests of
     /// a lower rank are taken to go after it; rank 0: none. `None` when no worker is up.
     pub fn earliest_start(&self, now: Timestamp, rank: u8) -> Option<Timestamp> {
-        let up = self.workers.iter().filter(|s| self.takes(s));
+        let takes = |s: &&Shadow| self.takes(s) && self.room_of(s) > 0;
+        let up = self.workers.iter().filter(takes);
         up.map(|s| self.next_start(now, s, rank)).min()
     }
 
@@ -181,6 +187,7 @@ impl Dispatcher {
     /// A batch ended, and so did all batches that were bound before it.
     pub fn ended(&mut self, worker: WorkerId, batch: BatchId) {
         if let Some(shadow) = self.shadow(worker) {
+            shadow.served();
             shadow.ended = shadow.ended.max(Some(batch));
             shadow.batches.retain(|(id, _)| *id > batch);
             // At most one batch is bound behind the one that ran.
@@ -199,6 +206,11 @@ impl Dispatcher {
     /// Whether a worker takes requests, if there is any.
     pub fn takes_requests(&self) -> bool {
         self.workers.is_empty() || self.n_up() > 0
+    }
+
+    /// Workers of the module, whether they take requests or not.
+    pub fn n_workers(&self) -> usize {
+        self.workers.len()
     }
 
     /// The workers, for people.
@@ -221,6 +233,27 @@ impl Dispatcher {
         self.sent
             .get(&request)
             .map(|&(idx, _)| self.workers[idx].worker)
+    }
+
+    /// A worker joins the module. It is to serve, and is not there yet.
+    pub fn join(&mut self, worker: WorkerId) {
+        if self.shadow(worker).is_none() {
+            self.workers.push(Shadow::joining(worker));
+        }
+    }
+
+    /// A worker is one of the module's no more; [`Dispatcher::lost`] has taken what it had. Its id may be given to another one.
+    pub fn forget(&mut self, worker: WorkerId) {
+        let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
+            return;
+        };
+        self.workers.swap_remove(idx);
+        // The last one has its place.
+        let moved = self.workers.len();
+        let entries = self.sent.values_mut().chain(self.duplicates.values_mut());
+        for (at, _) in entries.filter(|(at, _)| *at == moved) {
+            *at = idx;
+        }
     }
 
     /// The device of a worker is there.

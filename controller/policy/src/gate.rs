@@ -247,6 +247,26 @@ impl EntryGate {
         self.follow(now);
     }
 
+    /// A worker of a module joins, on that device.
+    pub(crate) fn join(&mut self, now: Timestamp, module: ModuleId, device: usize) {
+        if module == ModuleId::SOURCE {
+            return;
+        }
+        if self.devices.len() <= device {
+            self.devices.resize(device + 1, Vec::new());
+        }
+        self.devices[device].push(module.idx());
+        self.follow(now);
+    }
+
+    /// A device is none of the pipeline's any more, nor are its workers.
+    pub(crate) fn forget(&mut self, now: Timestamp, device: usize) {
+        if let Some(modules) = self.devices.get_mut(device) {
+            modules.clear();
+            self.follow(now);
+        }
+    }
+
     /// So many workers of a module take requests, each as quick as when its controller reported last. Without any, requests are
     /// dropped at the module.
     pub(crate) fn set_workers(&mut self, now: Timestamp, module: ModuleId, n_workers: u32) {

@@ -57,6 +57,11 @@ pub enum Event<'a> {
     Read(RequestId, Result<Filled, Fault>),
     /// An accepted request is to be read by a worker of the source.
     Decode(RequestId),
+    /// These workers join the pipeline. They get requests once their devices have greeted.
+    Joined(&'a [Place]),
+    /// A device is none of the pipeline's any more. What is sent to it is lost; its id, and those of its workers, may be given to
+    /// others.
+    Left(DeviceId),
     /// A peer greets: a process began, or a connection to it.
     Greeted(Address, Incarnation),
     /// A peer is gone, for this reason.
@@ -123,7 +128,7 @@ pub struct GatewayConfig<'a> {
     pub pipeline: &'a Arc<Pipeline>,
     /// Batch sizes and execution times.
     pub planned: &'a Arc<Planned>,
-    /// The pipeline's workers. They serve until a controller says that they do not.
+    /// The pipeline's first workers. They serve until a controller says that they do not.
     pub places: &'a [Place],
     /// Seed of admission by chance.
     pub seed: u64,
@@ -294,6 +299,8 @@ impl<P, L: Clone> Gateway<P, L> {
         match event {
             Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
             Event::Decode(id) => self.decode(now, id, out),
+            Event::Joined(places) => self.join(now, places),
+            Event::Left(device) => self.forget(now, device, out),
             Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
             Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
             Event::Suspected(peer) => self.suspect(now, peer, out),

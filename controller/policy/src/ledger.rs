@@ -18,7 +18,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::clients::ClientKey;
-use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{BACKGROUND_LONGEST, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
@@ -311,6 +311,20 @@ impl<T> Ledger<T> {
     pub fn set_workers(&mut self, now: Timestamp, module: ModuleId, n_workers: usize) {
         if let Some(gate) = &mut self.gate {
             gate.set_workers(now, module, n_workers as u32);
+        }
+    }
+
+    /// A worker of a module joins, on that device.
+    pub fn join(&mut self, now: Timestamp, module: ModuleId, device: DeviceId) {
+        if let Some(gate) = &mut self.gate {
+            gate.join(now, module, device.idx());
+        }
+    }
+
+    /// A device is none of the pipeline's any more.
+    pub fn forget(&mut self, now: Timestamp, device: DeviceId) {
+        if let Some(gate) = &mut self.gate {
+            gate.forget(now, device.idx());
         }
     }
 

@@ -31,6 +31,10 @@ const GATEWAYS_KNOWN_AFTER: Duration = Duration::from_secs(6);
 /// What happens at a controller.
 #[derive(Debug)]
 pub enum ControllerEvent {
+    /// These workers join. They get requests once their devices have greeted. Those of other modules are ignored.
+    Joined(Vec<Place>),
+    /// A device is none of the pipeline's any more. Its id, and those of its workers, may be given to others.
+    Left(DeviceId),
     /// A peer greets: a process began, or a connection to it.
     Greeted(Address, Incarnation),
     /// A peer is gone.
@@ -67,7 +71,7 @@ pub struct ControllerConfig<'a> {
     pub pipeline: &'a Arc<Pipeline>,
     /// Batch sizes and execution times.
     pub planned: &'a Arc<Planned>,
-    /// The pipeline's workers.
+    /// The pipeline's first workers.
     pub places: &'a [Place],
     /// How workers follow the load; `None`: all serve all the time.
     pub scaling: Option<ModuleScaling>,
@@ -179,6 +183,8 @@ impl ModuleController {
             ControllerEvent::Greeted(peer, incarnation) => {
                 self.greeted(now, peer, incarnation, out)
             }
+            ControllerEvent::Joined(places) => self.join(&places),
+            ControllerEvent::Left(device) => self.forget(now, device, out),
             ControllerEvent::Lost(peer) => self.lost(now, peer, out),
             ControllerEvent::Suspected(peer) => self.doubt(peer, true, out),
             ControllerEvent::Trusted(peer) => self.doubt(peer, false, out),

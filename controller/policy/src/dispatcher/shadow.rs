@@ -7,6 +7,10 @@ use spillgate_pipeline::time::Timestamp;
 use super::WorkerHealth;
 use crate::shares::RANKS;
 
+/// Planned batches that a worker may have at once at the end of its slow start: more than one that is as quick as planned is given
+/// within the SLO.
+const SLOW_START_MAX: usize = 8;
+
 /// How a request counts at its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
@@ -38,6 +42,8 @@ pub(super) struct Shadow {
     pub(super) is_suspected: bool,
     /// Its process is about to end.
     pub(super) is_leaving: bool,
+    /// It joined a while ago: the planned batches that it may have at once. `None`: as many as it gets.
+    pub(super) slow_start: Option<usize>,
     /// Requests that it has, but for those without an SLO.
     pub(super) outstanding: usize,
     /// Requests without an SLO that it has.
@@ -63,6 +69,7 @@ impl Shadow {
             is_reachable: false,
             is_suspected: false,
             is_leaving: false,
+            slow_start: None,
             outstanding: 0,
             background: 0,
             by_rank: [0; RANKS],
@@ -73,9 +80,28 @@ impl Shadow {
         }
     }
 
+    /// One that joins while others serve. Its device is cold, and nothing is known of it: it gets a planned batch first.
+    pub(super) fn joining(worker: WorkerId) -> Self {
+        Shadow {
+            slow_start: Some(1),
+            ..Shadow::new(worker)
+        }
+    }
+
+    /// A batch of it ended: it may have twice as many from now on, and soon as many as it gets.
+    pub(super) fn served(&mut self) {
+        let more = self.slow_start.map(|batches| 2 * batches);
+        self.slow_start = more.filter(|batches| *batches <= SLOW_START_MAX);
+    }
+
     /// It takes requests.
     pub(super) fn is_up(&self) -> bool {
         self.is_listed && self.answers()
+    }
+
+    /// It takes requests, as many as it gets.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_up() && self.slow_start.is_none()
     }
 
     /// Its device is there to stay, and not silent.

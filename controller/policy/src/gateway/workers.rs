@@ -1,7 +1,7 @@
 //! Workers that come and go with their devices. The requests of a lost or suspected worker go to other workers. A suspected
 //! worker may answer all the same: the first answer counts.
 
-use spillgate_pipeline::id::{Incarnation, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Place, ToDevice};
 
@@ -9,6 +9,37 @@ use super::{Command, Gateway};
 use crate::stage::Stage;
 
 impl<P, L: Clone> Gateway<P, L> {
+    /// Workers join.
+    pub(super) fn join(&mut self, now: Timestamp, places: &[Place]) {
+        for &place in places {
+            let is_known = self.places.get(place.worker) == Some(place);
+            let Some(stage) = self.stages.get_mut(place.module.idx()) else {
+                continue;
+            };
+            if !is_known {
+                self.places.join(place);
+                stage.join(place.worker);
+                self.ledger.join(now, place.module, place.device);
+            }
+        }
+    }
+
+    /// A device is none of the pipeline's any more.
+    pub(super) fn forget(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let peer = Address::Device(device);
+        self.lose(now, peer, "its worker left", out);
+        for Place { module, worker, .. } in self.workers_of(peer) {
+            self.stages[module.idx()].forget(worker);
+            self.places.leave(worker);
+        }
+        self.ledger.forget(now, device);
+    }
+
     /// A peer begins, or begins anew. The workers of a device take requests as long as their controller wants them to.
     pub(super) fn greeted(
         &mut self,

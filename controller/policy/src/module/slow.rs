@@ -61,6 +61,16 @@ impl SlowWorkers {
         SlowWorkers(vec![Worker::default(); n_workers])
     }
 
+    /// Another worker joins, as the last one.
+    pub(super) fn join(&mut self) {
+        self.0.push(Worker::default());
+    }
+
+    /// A worker is one of the module's no more. The last one has its ordinal from now on.
+    pub(super) fn swap_remove(&mut self, ordinal: usize) {
+        self.0.swap_remove(ordinal);
+    }
+
     /// Whether a worker is set aside.
     pub(super) fn is_aside(&self, ordinal: usize) -> bool {
         self.0[ordinal].tried_at.is_some()

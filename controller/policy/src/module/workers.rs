@@ -1,5 +1,6 @@
 //! Which workers of a module take requests, and which gateways hear of it.
 
+use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, BatchReport, Message, Place, ToGateway};
 
@@ -37,6 +38,34 @@ impl Worker {
 }
 
 impl ModuleController {
+    /// Workers join. Where workers follow the load in one process, that process has all of them from the start.
+    pub(super) fn join(&mut self, places: &[Place]) {
+        for &place in places.iter().filter(|p| p.module == self.module) {
+            if self.scaler.is_none() && self.ordinal_of(place.worker).is_none() {
+                self.workers.push(Worker::new(place));
+                self.slow.join();
+            }
+        }
+    }
+
+    /// A device is none of the pipeline's any more.
+    pub(super) fn forget<L>(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        out: &mut Vec<ControllerCommand<L>>,
+    ) {
+        self.lost(now, Address::Device(device), out);
+        if self.scaler.is_some() {
+            return;
+        }
+        while let Some(&ordinal) = self.ordinals_on(device).first() {
+            self.workers.swap_remove(ordinal as usize);
+            self.slow.swap_remove(ordinal as usize);
+        }
+        self.planner.set_workers(self.n_up());
+    }
+
     /// A worker takes requests from now on, or no more. One that is set aside takes none.
     pub(super) fn serves<L>(
         &mut self,

@@ -89,6 +89,8 @@ pub(crate) struct Pool {
     is_scheduled: bool,
     /// Requests are for different models, and a batch holds requests of one.
     is_mixed: bool,
+    /// Requests that may wait for each worker.
+    queue_of_worker: usize,
     capacity: usize,
     queue: Queue<()>,
     /// The waiting requests by rank.
@@ -117,6 +119,7 @@ impl Pool {
             planned: planned.clone(),
             is_scheduled: of.schedule.is_some(),
             is_mixed: of.family.is_some() || pipeline.adapted() == Some(module),
+            queue_of_worker: of.queue,
             capacity: of.queue.saturating_mul(n_workers.max(1)),
             queue: Queue::default(),
             by_rank: [0; RANKS],
@@ -125,6 +128,11 @@ impl Pool {
             turn,
             deadlines: Vec::new(),
         }
+    }
+
+    /// The module has so many workers from now on.
+    pub(crate) fn set_workers(&mut self, n_workers: usize) {
+        self.capacity = self.queue_of_worker.saturating_mul(n_workers.max(1));
     }
 
     /// Takes in a request. False when the pool is full.

@@ -6,6 +6,24 @@ use spillgate_protocol::message::Started;
 use super::Stage;
 
 impl Stage {
+    /// A worker joins the module. Its device is not there yet.
+    pub(crate) fn join(&mut self, worker: WorkerId) {
+        self.dispatcher.join(worker);
+        self.workers_changed();
+    }
+
+    /// A worker that is lost is one of the module's no more.
+    pub(crate) fn forget(&mut self, worker: WorkerId) {
+        self.dispatcher.forget(worker);
+        self.workers_changed();
+    }
+
+    fn workers_changed(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.set_workers(self.dispatcher.n_workers());
+        }
+    }
+
     /// The device of a worker is there.
     pub(crate) fn found(&mut self, worker: WorkerId) {
         self.dispatcher.found(worker);
