@@ -97,6 +97,13 @@ impl RequestId {
         self.0 & ((1 << Self::OF_LIFE) - 1)
     }
 
+    /// The same request where its owner has that id.
+    #[must_use]
+    pub fn with_owner(self, owner: GatewayId) -> Self {
+        let below = (1 << Self::OF_OWNER) - 1;
+        RequestId(u64::from(owner.0) << Self::OF_OWNER | self.0 & below)
+    }
+
     /// Its owner: the gateway that accepted it.
     pub fn owner(self) -> GatewayId {
         GatewayId((self.0 >> Self::OF_OWNER) as u16)

@@ -3,6 +3,7 @@
 //! No I/O, clock, threads or randomness of its own.
 
 pub mod bounds;
+pub mod membership;
 pub mod message;
 pub mod session;
 pub mod topology;

@@ -3,6 +3,7 @@
 
 pub(crate) mod clients;
 mod clocks;
+mod ids;
 mod pull;
 mod rights;
 pub(crate) mod to_controller;
@@ -13,6 +14,7 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, WorkerI
 use spillgate_pipeline::request::Request;
 
 pub use clients::{ClientReport, NAMED_MAX, Offered, Portion};
+pub use ids::{Ids, UnknownId};
 pub use pull::{Answer, Ask, Lent, Returned};
 pub use to_controller::{
     BatchReport, Demand, ModuleState, SHARE_STEPS, STATE_SAMPLES_MAX, Shares, ToController,
