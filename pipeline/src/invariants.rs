@@ -11,7 +11,7 @@ use std::time::Duration;
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
 
-use crate::id::{BatchId, DeviceId, ModuleId, RequestId};
+use crate::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use crate::request::Outcome;
 use crate::time::Timestamp;
 
@@ -41,11 +41,13 @@ pub enum Invariant {
     OwnResults,
     /// Queues and tables are within their named bounds.
     WithinBounds,
+    /// Once processes have come and gone, each gateway uses all workers that are there, and no others.
+    MembersUsed,
 }
 
 impl Invariant {
     /// All, in order.
-    pub const ALL: [Invariant; 8] = [
+    pub const ALL: [Invariant; 9] = [
         Invariant::EndsOnce,
         Invariant::BatchWithinSize,
         Invariant::OneBatchPerDevice,
@@ -54,6 +56,7 @@ impl Invariant {
         Invariant::EndsInTime,
         Invariant::OwnResults,
         Invariant::WithinBounds,
+        Invariant::MembersUsed,
     ];
 
     /// Its id in metrics, reports and tests.
@@ -67,6 +70,7 @@ impl Invariant {
             Invariant::EndsInTime => "ends-in-time",
             Invariant::OwnResults => "own-results",
             Invariant::WithinBounds => "within-bounds",
+            Invariant::MembersUsed => "members-used",
         }
     }
 }
@@ -224,6 +228,23 @@ impl Checker {
     pub fn bound(&self, what: &str, n: usize, limit: usize) -> Result<(), Violation> {
         holds(n <= limit, Invariant::WithinBounds, || {
             format!("{what}: {n}, of at most {limit}")
+        })
+    }
+
+    /// A gateway was looked at: it uses a worker as it should, or not.
+    ///
+    /// # Errors
+    /// [`Invariant::MembersUsed`] when it does not.
+    pub fn member(
+        &self,
+        gateway: GatewayId,
+        worker: WorkerId,
+        (uses, is_there): (bool, bool),
+    ) -> Result<(), Violation> {
+        holds(uses == is_there, Invariant::MembersUsed, || {
+            let does = if uses { "uses" } else { "does not use" };
+            let is = if is_there { "there" } else { "gone" };
+            format!("{gateway} {does} {worker}, which is {is}")
         })
     }
 

@@ -13,6 +13,8 @@ pub struct Cluster {
     pub travel: Travel,
     /// Links of their own travel.
     pub links: Vec<NodeLink>,
+    /// Processes know each other by registration and lists alone, rather than from the start.
+    pub registers: bool,
     /// Faults that are scripted.
     pub faults: Vec<Scripted>,
     /// Faults that are drawn from the seed.
@@ -90,6 +92,15 @@ pub enum Fault {
         node: usize,
         /// Its machine goes, too: connections end without a word.
         silent: bool,
+    },
+    /// A node is not there for a while, and joins anew.
+    Away {
+        /// The node.
+        node: usize,
+        /// It says that it leaves, and ends what it has first. Else it crashes.
+        leaves: bool,
+        /// It comes back as another process, by another name.
+        renamed: bool,
     },
     /// The devices of a node take so many times as long.
     Slow {

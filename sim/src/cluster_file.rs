@@ -9,13 +9,16 @@
 //!   - { name: machine-1, devices: [0, 1] }
 //! links:
 //!   - { between: [edge-b, machine-1], delay: 2ms, jitter: 0.5ms }
+//! registers: true
 //! faults:
 //!   - { at: 10s, for: 2s, crash: machine-1, silent: true }
 //!   - { at: 20s, for: 5s, partition: [edge-a, control] }
+//!   - { at: 30s, for: 5s, away: machine-1, leaves: true, renamed: true }
 //! draw: { faults: 6, from: 30s, until: 50s }
 //! ```
 //!
-//! A controller or device that no node names is a node of its own.
+//! A controller or device that no node names is a node of its own. With `registers: true` processes know each other by registration
+//! and the lists of controllers alone.
 
 mod faults;
 
@@ -46,7 +49,7 @@ const SHARE_MAX: f64 = 1e6;
 /// Most drawn faults.
 const DRAWN_MAX: u32 = 1000;
 
-const FIELDS: [&str; 5] = ["network", "nodes", "links", "faults", "draw"];
+const FIELDS: [&str; 6] = ["network", "nodes", "links", "registers", "faults", "draw"];
 const NODE_FIELDS: [&str; 6] = [
     "name",
     "gateway",
@@ -122,6 +125,9 @@ impl Reading<'_> {
             for (place, entry) in entries(sink, links.node, &links.place, "links", &expected) {
                 self.link(sink, entry, &place);
             }
+        }
+        if let Some(f) = fields.get("registers") {
+            self.cluster.registers = reader::truth(sink, f.node, &f.place).unwrap_or(false);
         }
         if let Some(faults) = fields.get("faults") {
             let expected = format!("a list of faults, like [{}]", faults::FAULT);

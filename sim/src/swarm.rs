@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, Draws, Node, Travel};
+use crate::cluster::{Cluster, Draws, Fault, Node, Scripted, Travel};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -171,7 +171,12 @@ pub fn draw(seed: u64, policies: &[DropPolicy]) -> SimConfig {
     let shares_devices = rng.random_bool(0.25);
     let workers = workers(n_modules, per_module, shares_devices);
     let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
-    let cluster = cluster(rng, n_modules, n_devices);
+    let mut cluster = cluster(rng, n_modules, n_devices);
+    // Without a drawn number, so that seeds that broke before stay what they are.
+    if matches!(seed % 11, 1 | 6 | 7 | 8) {
+        cluster.registers = true;
+        cluster.faults = comings(seed, &cluster);
+    }
     // Without a drawn number, so that seeds that broke before stay what they are.
     let pulls = seed.is_multiple_of(4) && pipeline.policy.recipe().bind == Bind::Late;
     pipeline.policy.dispatch = match pulls {
@@ -306,6 +311,31 @@ fn cluster(rng: &mut ChaCha8Rng, n_modules: usize, n_devices: u16) -> Cluster {
         }),
         ..Cluster::default()
     }
+}
+
+/// Nodes that leave or crash and join anew, by the same name or another one. Some come later than the others.
+fn comings(seed: u64, cluster: &Cluster) -> Vec<Scripted> {
+    let rng = &mut ChaCha8Rng::seed_from_u64(!seed);
+    let n = rng.random_range(1..8);
+    let one = |_| {
+        let (from, until) = match rng.random_bool(0.25) {
+            true => (0.0, rng.random_range(0.0..1.0)),
+            false => {
+                let from = rng.random_range(0.1..0.9);
+                (from, rng.random_range(from..1.0))
+            }
+        };
+        Scripted {
+            at: HEALED.mul_f64(from),
+            lasts: HEALED.mul_f64(until - from),
+            fault: Fault::Away {
+                node: rng.random_range(0..cluster.nodes.len()),
+                leaves: rng.random_bool(0.7),
+                renamed: rng.random(),
+            },
+        }
+    };
+    (0..n).map(one).collect()
 }
 
 /// Puts roles on nodes, so many together.

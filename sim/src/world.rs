@@ -108,6 +108,7 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
         world.step(next)?;
     }
     world.checker.finished()?;
+    world.check_members()?;
     world.count_fleets();
     world.count_memory();
     let cluster = world.cluster_report();
@@ -208,7 +209,7 @@ impl World {
             .collect();
         let travel = Travel::new(config.hop, config.jitter, config.seed);
         let cluster = config.cluster.as_ref();
-        let cluster = cluster.map(|c| Box::new(Cluster::new(c, config.bug, config.seed)));
+        let cluster = cluster.map(|c| Box::new(Cluster::new(c, &places, config.bug, config.seed)));
         // A cancellation has to reach its device.
         let longest = match &cluster {
             Some(cluster) => cluster.cancel_delay(),

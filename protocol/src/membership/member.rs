@@ -37,6 +37,20 @@ impl Member {
         devices.flat_map(|(device, of)| of.workers.iter().map(move |module| (device, *module)))
     }
 
+    /// Whether this process dials the other one, of two that have something to say to each other. Gateways dial workers, and both
+    /// dial controllers. One without an address dials all. Of two alike the one with the lower name dials.
+    pub fn dials(&self, other: &Member) -> bool {
+        let rank = |member: &Member| match member {
+            Member { address: None, .. } => 0,
+            member if !member.controllers.is_empty() => 4,
+            // Lists name processes with workers alone.
+            member if member.is_gateway && member.devices.is_empty() => 1,
+            member if member.is_gateway => 2,
+            _ => 3,
+        };
+        (rank(self), &self.name) < (rank(other), &other.name)
+    }
+
     /// Whether it has the same roles as another life of that process, on devices of the same names.
     pub fn has_roles_of(&self, other: &Member) -> bool {
         (self.is_gateway, &self.controllers, &self.devices)

@@ -277,7 +277,7 @@ impl Roster {
     /// A controller published a list.
     fn hear(&mut self, now: Timestamp, from: &Arc<str>, list: MemberList, out: &mut Vec<Command>) {
         let sender = self.entries.get(from);
-        if !self.me.is_gateway || !sender.is_some_and(|e| !e.member.controllers.is_empty()) {
+        if !self.me.is_gateway || sender.is_none_or(|e| e.member.controllers.is_empty()) {
             return;
         }
         let has = |name: &Arc<str>| list.iter().any(|listed| listed.member.name == *name);

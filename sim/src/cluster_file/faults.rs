@@ -21,13 +21,14 @@ const RATE_MAX: f64 = 1e5;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Fields of a fault: when, then the kinds, by the field that names the nodes, then what some kinds have besides.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 20] = [
     "at",
     "for",
     "break",
     "partition",
     "one_way",
     "crash",
+    "away",
     "slow",
     "stall",
     "lose",
@@ -35,13 +36,15 @@ const FIELDS: [&str; 17] = [
     "late",
     "twice",
     "silent",
+    "leaves",
+    "renamed",
     "factor",
     "pause",
     "every",
     "rate",
 ];
 /// The kinds among [`FIELDS`].
-const KINDS: &[&str] = FIELDS.split_at(2).1.split_at(8).0;
+const KINDS: &[&str] = FIELDS.split_at(2).1.split_at(9).0;
 
 /// Reads a fault of these nodes.
 pub(super) fn read(
@@ -83,6 +86,7 @@ fn check_fields(sink: &mut Sink, kind: &str, fields: &Fields<'_>) {
     let own: &[&str] = match kind {
         "break" => &["late", "twice"],
         "crash" => &["silent"],
+        "away" => &["leaves", "renamed"],
         "slow" => &["factor"],
         "stall" => &["pause", "every"],
         "rogue" => &["rate"],
@@ -127,6 +131,7 @@ fn ends_others(fault: &Fault, nodes: &[Process]) -> Option<String> {
     match *fault {
         Fault::Break { .. } | Fault::Partition { .. } => None,
         Fault::Crash { node, .. } => of("crash", node),
+        Fault::Away { node, .. } => of("away", node),
         Fault::Slow { node, .. } => of("slow", node),
         Fault::Stall { node, .. } => of("stall", node),
         Fault::Loss { .. } => Some("lose".to_owned()),
@@ -172,6 +177,11 @@ fn fault(
         "crash" => Some(Fault::Crash {
             node: one_node(sink, node, at, nodes)?,
             silent: switch(sink, fields, "silent"),
+        }),
+        "away" => Some(Fault::Away {
+            node: one_node(sink, node, at, nodes)?,
+            leaves: switch(sink, fields, "leaves"),
+            renamed: switch(sink, fields, "renamed"),
         }),
         "slow" => {
             let node = one_node(sink, node, at, nodes);

@@ -6,6 +6,7 @@ mod bounds;
 mod clock;
 mod draw;
 mod faults;
+mod members;
 mod nodes;
 mod rogue;
 mod sessions;
@@ -23,13 +24,15 @@ use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, Incarnation, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::message::{Address, Envelope};
+use spillgate_protocol::membership::Member;
+use spillgate_protocol::message::{Address, Envelope, Place};
 use spillgate_protocol::session::{Greeting, PipelineHash, Timing};
 
 use super::World;
 use super::agenda::Occurrence;
 pub(super) use clock::Clock;
 pub(super) use faults::Change;
+use members::Registered;
 pub(super) use wire::Load;
 use wire::Pair;
 
@@ -73,6 +76,8 @@ pub struct ClusterReport {
 pub(super) enum Due {
     /// A session is woken.
     Session { pair: usize, side: usize },
+    /// The roster of a node is woken.
+    Roster { node: usize },
     /// A connection brings something to a side.
     Arrives {
         pair: usize,
@@ -104,6 +109,8 @@ struct Node {
     /// What it sent last, for a rogue to repeat.
     sent: VecDeque<Envelope<()>>,
     is_rogue: bool,
+    /// As what it registers, where processes do.
+    registered: Registered,
 }
 
 /// When a batch ended, and its members with the life of the gateway that sent each.
@@ -113,10 +120,12 @@ type Ran = (Timestamp, Vec<(RequestId, Incarnation)>);
 pub(super) struct Cluster {
     bug: Option<Bug>,
     timing: Timing,
+    /// Processes know each other by registration and lists alone.
+    registers: bool,
     nodes: Vec<Node>,
     node_of: IndexMap<Address, usize, FxBuildHasher>,
     pairs: Vec<Pair>,
-    /// By two nodes, the one that dials first.
+    /// By two nodes, the lower one first.
     pair_of: IndexMap<[usize; 2], usize, FxBuildHasher>,
     /// Part of the planners' messages that is lost.
     loss: f64,
@@ -142,7 +151,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// All nodes are down.
-    pub(super) fn new(config: &Config, bug: Option<Bug>, seed: u64) -> Self {
+    pub(super) fn new(config: &Config, places: &[Place], bug: Option<Bug>, seed: u64) -> Self {
         let node = |(i, node): (usize, &crate::cluster::Node)| Node {
             roles: node.roles.clone(),
             clock: Clock {
@@ -157,6 +166,7 @@ impl Cluster {
             greeting: greeting(&config.nodes[i].roles, Incarnation(0)),
             sent: VecDeque::new(),
             is_rogue: false,
+            registered: Registered::new(&node.name, &node.roles, places),
         };
         let nodes: Vec<Node> = config.nodes.iter().enumerate().map(node).collect();
         let mut node_of = IndexMap::default();
@@ -173,12 +183,15 @@ impl Cluster {
                 let link = links.find(|l| l.between == [a, b] || l.between == [b, a]);
                 let travel: Travel = link.map_or(config.travel, |l| l.travel);
                 pair_of.insert([a, b], pairs.len());
-                pairs.push(Pair::new([a, b], travel));
+                let of = |i: usize| &*nodes[i].registered.member;
+                let turns = config.registers && Member::dials(of(b), of(a));
+                pairs.push(Pair::new(if turns { [b, a] } else { [a, b] }, travel));
             }
         }
         Cluster {
             bug,
             timing: Timing::default(),
+            registers: config.registers,
             nodes,
             node_of,
             pairs,
@@ -268,6 +281,7 @@ impl World {
                 let node = cluster.pairs[*pair].sides[*to].node;
                 cluster.nodes[node].roles[0]
             }
+            Occurrence::Cluster(Due::Roster { node }) => cluster.nodes[*node].roles[0],
             Occurrence::Cluster(Due::Local(envelope)) => envelope.to,
             Occurrence::Cluster(Due::Offer { owner, .. }) => Address::Gateway(*owner),
             Occurrence::Cluster(Due::Change(_))

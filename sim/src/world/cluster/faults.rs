@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::{Fault, Scripted};
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
 
@@ -25,6 +26,12 @@ pub(in crate::world) enum Change {
         pause: Duration,
         every: Duration,
         until: Timestamp,
+    },
+    /// A node that leaves is looked at: whether it has ended all that it had.
+    Leaves {
+        node: usize,
+        life: Incarnation,
+        idle_since: Timestamp,
     },
     /// A rogue node says something.
     Speaks {
@@ -51,7 +58,7 @@ impl World {
         }
     }
 
-    fn change_at(&mut self, at: Timestamp, change: Change) {
+    pub(super) fn change_at(&mut self, at: Timestamp, change: Change) {
         let due = Due::Change(change);
         self.agenda.at(at, Occurrence::Cluster(due));
     }
@@ -79,6 +86,11 @@ impl World {
                 }
                 Ok(())
             }
+            Change::Leaves {
+                node,
+                life,
+                idle_since,
+            } => self.end_leaving(node, life, idle_since),
             Change::Speaks { node, every, until } => {
                 if self.now < until {
                     self.change_at(self.now + every, change);
@@ -109,6 +121,10 @@ impl World {
                 Ok(())
             }
             Fault::Crash { node, silent } => self.crash(node, silent),
+            Fault::Away {
+                node, leaves: true, ..
+            } => self.leave(node),
+            Fault::Away { node, .. } => self.crash(node, false),
             Fault::Slow { node, factor } => {
                 self.cluster().nodes[node].slow = factor;
                 Ok(())
@@ -140,6 +156,7 @@ impl World {
                     self.begin(node)?;
                 }
             }
+            Fault::Away { node, renamed, .. } => self.come_back(node, renamed)?,
             Fault::Slow { node, .. } => self.cluster().nodes[node].slow = 1.0,
             Fault::Loss { .. } => self.cluster().loss = 0.0,
             Fault::Rogue { node, .. } => {

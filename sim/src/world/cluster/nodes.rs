@@ -6,7 +6,7 @@ use spillgate_controller_policy::module::ControllerEvent;
 use spillgate_pipeline::id::{GatewayId, Incarnation};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::message::Address;
+use spillgate_protocol::message::{Address, Place};
 use spillgate_protocol::session::{Greeting, Session, Side};
 use spillgate_worker_policy::device::DeviceEvent;
 
@@ -36,28 +36,42 @@ impl World {
         for role in &roles {
             self.begin_role(*role, life)?;
         }
+        self.register(node)?;
         self.roles_meet(node, &me)?;
         for pair in 0..self.cluster().pairs.len() {
-            self.begin_session(pair, node);
+            if !self.waits_for_list(pair, node) {
+                self.begin_session(pair, node);
+            }
         }
         Ok(())
+    }
+
+    /// The workers that a role knows from the start.
+    fn first_places(&mut self, role: Address) -> Vec<Place> {
+        let cluster = self.cluster();
+        let node = &cluster.nodes[cluster.node_of[&role]];
+        match cluster.registers {
+            true => node.registered.places.clone(),
+            false => self.places.clone(),
+        }
     }
 
     fn begin_role(&mut self, role: Address, life: Incarnation) -> Result<(), Violation> {
         let born = self.clock(role).read(self.now);
         self.cluster().report.ignored += self.ignored_by(role);
+        let places = self.first_places(role);
         match role {
             Address::Gateway(id) => {
                 let owner = &mut self.gateways[id.idx()];
                 owner.life.begins();
                 owner.armed = Timestamp::MAX;
-                owner.policy = crashes::gateway(&self.config, &self.places, id, life, born);
+                owner.policy = crashes::gateway(&self.config, &places, id, life, born);
                 self.cluster().n_accepted[id.idx()] = 0;
             }
             Address::Controller(module) => {
                 self.controller_lives[module.idx()].begins();
                 self.controllers[module.idx()] =
-                    crashes::controller(&self.config, &self.places, module, life, born);
+                    crashes::controller(&self.config, &places, module, life, born);
                 self.arm_controller(module, life);
             }
             Address::Device(id) => self.devices[id.idx()].is_down = false,
@@ -85,7 +99,7 @@ impl World {
         })
     }
 
-    fn begin_session(&mut self, pair: usize, node: usize) {
+    pub(super) fn begin_session(&mut self, pair: usize, node: usize) {
         let now = self.now;
         let cluster = self.cluster();
         let mut sides = cluster.pairs[pair].sides.iter();
@@ -100,6 +114,7 @@ impl World {
         end.session = Some(Session::new(cluster.timing, me, dials, seed, here));
         end.armed = Timestamp::MAX;
         end.n_accepted = 0;
+        end.member = None;
         self.arm_session(pair, side);
     }
 
@@ -114,6 +129,7 @@ impl World {
         of.is_dark = silent;
         of.life.0 += 1;
         of.sent.clear();
+        of.registered.ends();
         for role in of.roles.clone() {
             match role {
                 Address::Gateway(id) => self.end_gateway(id)?,
@@ -127,13 +143,14 @@ impl World {
         Ok(())
     }
 
-    fn end_session(&mut self, pair: usize, node: usize, silent: bool) {
+    pub(super) fn end_session(&mut self, pair: usize, node: usize, silent: bool) {
         let of = &mut self.cluster().pairs[pair];
         let Some(side) = of.sides.iter().position(|end| end.node == node) else {
             return;
         };
         of.sides[side].session = None;
         of.sides[side].told = None;
+        of.sides[side].member = None;
         of.sides[side].armed = Timestamp::MAX;
         let mut ended = Vec::new();
         for (id, way) in &mut of.ways {
@@ -235,6 +252,10 @@ impl World {
     /// Whether clients reach a gateway: it lives and, in a cluster, has a worker of each module.
     pub(in crate::world) fn is_ready(&self, id: GatewayId) -> bool {
         let owner = &self.gateways[id.idx()];
-        !owner.life.is_down && (self.cluster.is_none() || owner.policy.unserved().is_none())
+        let Some(cluster) = &self.cluster else {
+            return !owner.life.is_down;
+        };
+        let node = &cluster.nodes[cluster.node_of[&Address::Gateway(id)]];
+        !owner.life.is_down && !node.registered.is_leaving && owner.policy.unserved().is_none()
     }
 }

@@ -18,12 +18,10 @@ const REMEMBERED: usize = 64;
 impl Cluster {
     /// A pair of nodes, and the side of the first one.
     pub(super) fn pair(&self, from: usize, to: usize) -> Option<(usize, usize)> {
-        let (key, side) = if from < to {
-            ([from, to], 0)
-        } else {
-            ([to, from], 1)
-        };
-        Some((*self.pair_of.get(&key)?, side))
+        let pair = *self.pair_of.get(&[from.min(to), from.max(to)])?;
+        let side = self.pairs[pair].sides.iter();
+        let side = side.clone().position(|side| side.node == from)?;
+        Some((pair, side))
     }
 
     /// Whether a message of planners is lost on purpose.
@@ -189,9 +187,15 @@ impl World {
         let Some(peer) = session.peer().cloned() else {
             return Ok(());
         };
-        end.told = Some(peer.clone());
-        cluster.report.greeted += 1;
         let node = end.node;
+        if !self.is_still(pair, 1 - side, &peer) {
+            // It began anew meanwhile, perhaps as another process.
+            return Ok(());
+        }
+        let end = &mut self.cluster().pairs[pair].sides[side];
+        end.told = Some(peer.clone());
+        self.cluster().report.greeted += 1;
+        self.meets(pair, side)?;
         self.repeat(pair, 1 - side)?;
         self.roles_meet(node, &peer)
     }
@@ -234,10 +238,17 @@ impl World {
                     cluster.report.lost += 1;
                     let node = end.node;
                     self.roles_part(node, &peer)?;
+                    self.parts(pair, side)?;
                 }
             }
-            Command::Tell(News::Suspected) => self.roles_doubt(pair, side, true)?,
-            Command::Tell(News::Trusted) => self.roles_doubt(pair, side, false)?,
+            Command::Tell(News::Suspected) => {
+                self.roles_doubt(pair, side, true)?;
+                self.doubts(pair, side, true)?;
+            }
+            Command::Tell(News::Trusted) => {
+                self.roles_doubt(pair, side, false)?;
+                self.doubts(pair, side, false)?;
+            }
             // Roles hear of a peer when its clock is known.
             Command::Tell(News::Greeted(_)) => {}
             Command::Tell(News::Refused { reason }) => unreachable!("all are alike: {reason}"),
@@ -283,6 +294,7 @@ impl World {
                 }
                 self.bring(pair, side, Event::Wakeup)
             }
+            Due::Roster { node } => self.wake_roster(node),
             Due::Arrives {
                 pair,
                 way,
@@ -333,6 +345,7 @@ impl World {
         };
         let event = match load {
             Load::Message(envelope) => return self.receive(pair, to, connection, *envelope),
+            Load::Register(said) => return self.hear_member(pair, to, connection, said),
             // This side does not have the connection any more: the other one hears it.
             Load::Standing | Load::Frame(_) if !is_open => {
                 self.put(pair, id, 1 - to, Load::Fin);

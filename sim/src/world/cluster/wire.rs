@@ -10,6 +10,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::membership::{Member, MemberList};
 use spillgate_protocol::message::Envelope;
 use spillgate_protocol::session::{Connection, Frame, Greeting, Session};
 
@@ -32,8 +33,19 @@ pub(in crate::world) enum Load {
     Standing,
     Frame(Frame),
     Message(Box<Envelope<()>>),
+    /// What processes say of each other.
+    Register(Registration),
     /// Its end.
     Fin,
+}
+
+/// What processes say of each other.
+#[derive(Debug)]
+pub(in crate::world) enum Registration {
+    /// A controller's list.
+    List(MemberList),
+    /// The sender ends what it has, and then goes.
+    Leaves,
 }
 
 /// A connection.
@@ -62,6 +74,8 @@ pub(super) struct Side {
     pub(super) n_accepted: u64,
     /// The peer as the roles of this side know it: it greeted, and its clock is known.
     pub(super) told: Option<Arc<Greeting>>,
+    /// The same as it registered.
+    pub(super) member: Option<Arc<Member>>,
 }
 
 /// Two nodes that talk. The first one dials.
@@ -89,6 +103,7 @@ impl Pair {
                 armed: Timestamp::MAX,
                 n_accepted: 0,
                 told: None,
+                member: None,
             }),
             travel,
             ways: IndexMap::default(),

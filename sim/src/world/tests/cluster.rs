@@ -200,3 +200,53 @@ fn each_fault_heals() {
         );
     }
 }
+
+/// The same where processes register.
+fn registering(config: &SimConfig) -> SimConfig {
+    let cluster = Cluster {
+        registers: true,
+        ..(**config.cluster.as_ref().unwrap()).clone()
+    };
+    SimConfig {
+        cluster: Some(Arc::new(cluster)),
+        ..config.clone()
+    }
+}
+
+#[test]
+fn processes_that_register_serve_as_those_that_know_each_other() {
+    let known = clustered(400.0, 1);
+    let (registered, known) = (report(registering(&known)), report(known));
+    assert!(
+        (registered.drop_rate - known.drop_rate).abs() < 0.005,
+        "{registered:?} {known:?}"
+    );
+}
+
+/// Whoever leaves loses nothing, and whoever comes is used, by the name that it had or another one.
+#[test]
+fn processes_leave_and_join() {
+    let plain = registering(&clustered(300.0, 1));
+    let undisturbed = report(plain.clone());
+    for node in [GATEWAYS[0], CONTROLLERS, DEVICES[0], DEVICES[3]] {
+        for (leaves, renamed) in [(true, true), (true, false), (false, true), (false, false)] {
+            let away = Fault::Away {
+                node,
+                leaves,
+                renamed,
+            };
+            let report = report(disturbed(&plain, &[(1.0, 2000, away)]));
+            println!("{away:?}: {} good of {}", report.good, undisturbed.good);
+            if leaves {
+                assert_eq!(report.failed, 0, "{away:?}");
+            }
+            let good = |of: &Report| of.good_by_second[8..10].iter().sum::<u32>();
+            assert!(
+                f64::from(good(&report)) >= 0.98 * f64::from(good(&undisturbed)),
+                "{away:?}: {} {}",
+                good(&report),
+                good(&undisturbed)
+            );
+        }
+    }
+}
