@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::time::Timestamp;
 
 use super::Member;
@@ -67,8 +68,8 @@ pub type MemberList = Vec<Listed>;
 pub enum Event {
     /// A process greeted, and its clock is known.
     Greeted(Arc<Member>),
-    /// The session with a process ended.
-    Lost(Arc<str>),
+    /// The session with that life of a process ended.
+    Lost(Arc<str>, Incarnation),
     /// A process is silent.
     Suspected(Arc<str>),
     /// A suspected process spoke again.
@@ -94,6 +95,9 @@ pub enum Command {
     HangUp(Arc<str>),
     /// Send the list to a process.
     Publish(Arc<str>, MemberList),
+    /// Two processes have one name: the one that greeted last counts. The session with that life of the other one is to end, and
+    /// both are to be named.
+    Replaced(Arc<str>, Incarnation),
     /// There is no room for a process.
     Refuse(Arc<str>),
 }
@@ -129,6 +133,10 @@ impl Entry {
             is_fixed: false,
             listed_by: Vec::new(),
         }
+    }
+
+    fn has_session(&self) -> bool {
+        !matches!(self.session, SessionState::Gone(_))
     }
 
     /// When it is to be forgotten, if nothing happens.
@@ -203,8 +211,9 @@ impl Roster {
     pub fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Greeted(member) => self.greeted(now, member, out),
-            Event::Lost(name) => {
-                if let Some(entry) = self.entries.get_mut(&name) {
+            Event::Lost(name, life) => {
+                let entry = self.entries.get_mut(&name);
+                if let Some(entry) = entry.filter(|e| e.member.incarnation == life) {
                     entry.session = SessionState::Gone(now);
                     self.changed(now, &name);
                 }
@@ -234,6 +243,11 @@ impl Roster {
             return;
         }
         let name = member.name.clone();
+        let former = self.entries.get(&name).filter(|e| e.has_session());
+        let former = former.map(|e| e.member.incarnation);
+        if let Some(former) = former.filter(|life| *life != member.incarnation) {
+            out.push(Command::Replaced(name.clone(), former));
+        }
         if !self.know(now, &member, out) {
             return;
         }
@@ -248,7 +262,7 @@ impl Roster {
 
     fn doubt(&mut self, now: Timestamp, name: &Arc<str>, session: SessionState) {
         let entry = self.entries.get_mut(name);
-        if let Some(entry) = entry.filter(|e| !matches!(e.session, SessionState::Gone(_))) {
+        if let Some(entry) = entry.filter(|e| e.has_session()) {
             entry.session = session;
             self.changed(now, name);
         }
@@ -292,7 +306,7 @@ impl Roster {
         for Listed { member, state } in list {
             let known = self.entries.get(&member.name);
             // One that is there has greeted with what it is.
-            let has_session = known.is_some_and(|e| !matches!(e.session, SessionState::Gone(_)));
+            let has_session = known.is_some_and(Entry::has_session);
             let has_moved =
                 known.is_some_and(|e| !has_session && e.member.address != member.address);
             let leaves = state == MemberState::Leaving;
@@ -337,9 +351,7 @@ impl Roster {
 
     /// The list of a controller that stays away holds no more, if another controller is there.
     fn controller_gone(&mut self, now: Timestamp, name: &Arc<str>) {
-        let is_there = |e: &Entry| {
-            !e.member.controllers.is_empty() && !matches!(e.session, SessionState::Gone(_))
-        };
+        let is_there = |e: &Entry| !e.member.controllers.is_empty() && e.has_session();
         if !self.entries.values().any(is_there) {
             return;
         }
@@ -362,8 +374,7 @@ impl Roster {
     }
 
     fn hears_lists(&self, entry: &Entry) -> bool {
-        let is_there = !matches!(entry.session, SessionState::Gone(_));
-        is_there && entry.member.is_gateway && !self.me.controllers.is_empty()
+        entry.has_session() && entry.member.is_gateway && !self.me.controllers.is_empty()
     }
 
     /// The processes with workers that are there, or were a moment ago.

@@ -78,6 +78,15 @@ impl Tried {
     }
 }
 
+impl Tried {
+    /// The life of a process that counts.
+    fn life_of(&self, name: &str) -> Incarnation {
+        let mut known = self.roster.list();
+        let of = known.find(|(member, _)| &*member.name == name);
+        of.map_or(Incarnation(0), |(member, _)| member.incarnation)
+    }
+}
+
 fn list(members: &[&Arc<Member>]) -> MemberList {
     let listed = members.iter().map(|member| Listed {
         member: (*member).clone(),
@@ -114,7 +123,7 @@ fn a_controller_publishes_workers_to_gateways() {
     leaving[0].state = MemberState::Leaving;
     assert_eq!(published, [Command::Publish("g".into(), leaving)]);
     assert_eq!(
-        roster.hear(120, Event::Lost("a".into())),
+        roster.hear(120, Event::Lost("a".into(), Incarnation(1))),
         [Command::Left(a)],
         "it said that it goes"
     );
@@ -141,7 +150,7 @@ fn a_gateway_dials_who_is_listed_until_nobody_lists_it() {
     // A session is more than any list.
     roster.hear(4, Event::List("control".into(), vec![]));
     assert_eq!(roster.roster.next_wakeup(), None);
-    roster.hear(20_000, Event::Lost("a".into()));
+    roster.hear(20_000, Event::Lost("a".into(), Incarnation(1)));
     assert_eq!(roster.hear(29_999, Event::Wakeup), []);
     assert_eq!(
         roster.hear(30_000, Event::Wakeup),
@@ -155,7 +164,7 @@ fn the_last_list_holds_while_its_controller_is_away() {
     let (a, b) = (worker("a", 1), worker("b", 1));
     roster.hear(0, Event::Greeted(controller("control")));
     roster.hear(1, Event::List("control".into(), list(&[&a, &b])));
-    roster.hear(2, Event::Lost("control".into()));
+    roster.hear(2, Event::Lost("control".into(), Incarnation(1)));
     roster.hear(60_000, Event::Wakeup);
     assert!(roster.known.contains("a") && roster.known.contains("b"));
     // It begins anew, and hears from one of them in time.
@@ -173,7 +182,7 @@ fn another_controller_takes_the_place_of_one_that_stays_away() {
     let (a, b) = (worker("a", 1), worker("b", 1));
     roster.hear(0, Event::Greeted(controller("control-x")));
     roster.hear(1, Event::List("control-x".into(), list(&[&a, &b])));
-    roster.hear(2, Event::Lost("control-x".into()));
+    roster.hear(2, Event::Lost("control-x".into(), Incarnation(1)));
     roster.hear(500, Event::Greeted(controller("control-y")));
     roster.hear(501, Event::List("control-y".into(), list(&[&a])));
     assert_eq!(
@@ -190,8 +199,9 @@ fn another_controller_takes_the_place_of_one_that_stays_away() {
 fn a_process_that_begins_anew_stays_and_one_with_other_roles_joins_anew() {
     let mut roster = Tried::new(controller("control"));
     roster.hear(0, Event::Greeted(worker("a", 1)));
-    roster.hear(1, Event::Lost("a".into()));
+    roster.hear(1, Event::Lost("a".into(), Incarnation(1)));
     assert_eq!(roster.hear(9_000, Event::Greeted(worker("a", 2))), []);
+    roster.hear(9_000, Event::Lost("a".into(), Incarnation(2)));
     let mut other = (*worker("a", 3)).clone();
     other.devices[0].workers.push(ModuleId(2));
     let other = Arc::new(other);
@@ -199,6 +209,21 @@ fn a_process_that_begins_anew_stays_and_one_with_other_roles_joins_anew() {
         roster.hear(9_001, Event::Greeted(other.clone())),
         [Command::Left(worker("a", 2)), Command::Joined(other)]
     );
+}
+
+#[test]
+fn of_two_processes_with_one_name_the_one_that_greeted_last_counts() {
+    let mut roster = Tried::new(controller("control"));
+    roster.hear(0, Event::Greeted(worker("a", 1)));
+    assert_eq!(
+        roster.hear(1, Event::Greeted(worker("a", 2))),
+        [Command::Replaced("a".into(), Incarnation(1))]
+    );
+    // The session with the other one ends.
+    roster.hear(2, Event::Lost("a".into(), Incarnation(1)));
+    let (_, state) = roster.roster.list().next().unwrap();
+    assert_eq!(state, MemberState::Serving);
+    assert_eq!(roster.roster.next_wakeup(), Some(at(50)), "a list alone");
 }
 
 #[test]
@@ -228,7 +253,7 @@ fn registrations_without_end_are_refused() {
     );
     assert_eq!(roster.known.len(), MEMBERS_MAX);
     // Those that are known come and go.
-    roster.hear(1, Event::Lost("w-3".into()));
+    roster.hear(1, Event::Lost("w-3".into(), Incarnation(1)));
     assert_eq!(roster.hear(2, Event::Greeted(worker("w-3", 2))), []);
 }
 
@@ -239,7 +264,7 @@ fn a_static_topology_is_known_from_the_start_and_stays() {
     let mut roster = Roster::new(gateway("g"), &fixed, at(0), &mut out);
     assert_eq!(out, [Command::Joined(worker("a", 1))]);
     roster.on_event(at(1), Event::Greeted(worker("a", 1)), &mut out);
-    roster.on_event(at(2), Event::Lost("a".into()), &mut out);
+    roster.on_event(at(2), Event::Lost("a".into(), Incarnation(1)), &mut out);
     assert_eq!((roster.next_wakeup(), out.len()), (None, 1));
 }
 
@@ -270,7 +295,7 @@ proptest! {
                 }
                 2 => {
                     there.remove(name);
-                    Event::Lost(name.into())
+                    Event::Lost(name.into(), roster.life_of(name))
                 }
                 3 => Event::Leaves(name.into()),
                 4 => Event::Suspected(name.into()),
@@ -289,7 +314,8 @@ proptest! {
             prop_assert!(there.iter().all(|name| roster.known.contains(*name)));
         }
         for name in NAMES {
-            roster.hear(ms, Event::Lost(name.into()));
+            let life = roster.life_of(name);
+            roster.hear(ms, Event::Lost(name.into(), life));
         }
         for name in ["x", "y"] {
             roster.hear(ms, Event::List(name.into(), vec![]));

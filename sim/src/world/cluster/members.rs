@@ -166,7 +166,10 @@ impl World {
         let end = &mut self.cluster().pairs[pair].sides[side];
         let node = end.node;
         match end.member.take() {
-            Some(member) => self.register_event(node, Event::Lost(member.name.clone())),
+            Some(member) => {
+                let lost = Event::Lost(member.name.clone(), member.incarnation);
+                self.register_event(node, lost)
+            }
             None => Ok(()),
         }
     }
@@ -298,6 +301,8 @@ impl World {
                 self.say_member(node, &name, Registration::List(list));
                 Ok(())
             }
+            // Each node has one session with each other.
+            Command::Replaced(name, _) => unreachable!("one node has a name: {name}"),
             Command::Refuse(name) => unreachable!("no simulation has so many nodes: {name}"),
         }
     }
