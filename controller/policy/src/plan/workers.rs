@@ -16,7 +16,7 @@ use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::Module;
 
 use super::{PlanError, PlanName, Planned, plan_for_workers};
-use crate::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
+use crate::scaling::{COOL_DOWN_DEFAULT, CarriedOut, ScalingConfig};
 
 /// The workers of a pipeline, by module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +91,7 @@ impl PlacedWorkers {
             least: self.least.clone(),
             most,
             cool_down: COOL_DOWN_DEFAULT,
+            carried_out: CarriedOut::Here,
         })
     }
 }
