@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{TestServer, frame};
+use serde_json::Value;
 use spillgate_proto::pb;
 
 /// A worker holds 50 requests a second; there can be three.
@@ -15,12 +16,12 @@ modules:
 outputs: { payload: $a.payload }
 "#;
 
-async fn workers(server: &TestServer) -> f64 {
+async fn workers(server: &TestServer, metric: &str) -> f64 {
     let metrics = server.metrics().await;
     let mut lines = metrics.lines();
-    let of_a = "spillgate_planner_workers{pipeline=\"scaled\",module=\"a\"} ";
+    let of_a = format!("{metric}{{pipeline=\"scaled\",module=\"a\"}} ");
     lines
-        .find_map(|line| line.strip_prefix(of_a))
+        .find_map(|line| line.strip_prefix(&of_a))
         .map_or(0.0, |value| value.parse().unwrap())
 }
 
@@ -57,6 +58,18 @@ async fn workers_start_when_more_is_offered_than_the_least_can_serve() {
     assert!(good[0] < 75, "one worker serves 50 a second: {good:?}");
     let later: u32 = good[4..].iter().sum();
     assert!(later >= 380, "all of them, once workers came: {good:?}");
-    assert_eq!(workers(&server).await, 3.0);
+    for metric in [
+        "spillgate_planner_workers",
+        "spillgate_workers_wanted",
+        "spillgate_workers_serving",
+    ] {
+        assert_eq!(workers(&server, metric).await, 3.0, "{metric}");
+    }
+    let (_, status) = server.get("/status").await;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let scaling = &status["pipelines"][0]["modules"][1]["scaling"];
+    assert_eq!(scaling["wanted"], 3, "{scaling}");
+    let reason = scaling["reason"].as_str().unwrap();
+    assert!(reason.contains("one worker serves 50.0/s"), "{reason}");
     server.stop().await;
 }
