@@ -25,6 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bytes(".")
         .codec_path("crate::SizedCodec");
     builder.clone().compile_fds_with_config(public, named())?;
+    // KEDA's interface has messages of a few entries, and the codec of tonic; its port bounds their bytes.
+    let scaler = protox::compile(["externalscaler/externalscaler.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(scaler)?;
     // Lists have room for the largest kind of an entry: rare large ones are kept elsewhere.
     LARGE
         .iter()

@@ -1,5 +1,6 @@
-//! The wire formats: what is generated from `proto/spillgate/v1/spillgate.proto`, the public API, and from
-//! `proto/spillgate/link/v1/link.proto`, the link between processes; and the codec of their messages.
+//! The wire formats: what is generated from `proto/spillgate/v1/spillgate.proto`, the public API, from
+//! `proto/spillgate/link/v1/link.proto`, the link between processes, and from `proto/externalscaler/externalscaler.proto`, KEDA's
+//! external scaler; and the codec of the first two's messages.
 
 mod codec;
 mod shape;
@@ -16,6 +17,12 @@ pub mod pb {
 pub mod link {
     #![allow(missing_docs, clippy::all, unreachable_pub, reason = "generated code")]
     tonic::include_proto!("spillgate.link.v1");
+}
+
+/// The generated messages of KEDA's external scaler, client and server.
+pub mod externalscaler {
+    #![allow(missing_docs, clippy::all, unreachable_pub, reason = "generated code")]
+    tonic::include_proto!("externalscaler");
 }
 
 /// The file descriptors of the public API, for the reflection service.

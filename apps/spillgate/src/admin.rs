@@ -4,9 +4,7 @@
 //!
 //! It opens before models are loaded. The process is live at once, and not ready until it can serve; until then
 //! `/readyz` reports the progress. The port has bounds of its own, and a probe gets its answer whatever other
-//! connections do: when all places are taken, the connection that has been silent the longest gives way (`places`).
-
-mod places;
+//! connections do: when all places are taken, the connection that has been silent the longest gives way ([`crate::places`]).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,10 +20,10 @@ use parking_lot::Mutex;
 use spillgate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::places::{Place, Places};
 use crate::ports::listen;
 use crate::serve_error::ServeError;
 use crate::status::StatusReader;
-use places::{Place, Places};
 
 /// Most admin connections at a time: a few scrapers and probes.
 pub const CONNECTIONS_MAX: usize = 32;

@@ -237,6 +237,24 @@ const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Operation,
+        "connections of KEDA",
+        count(crate::external_scaler::CONNECTIONS_MAX),
+        "the longest silent one gives way"
+    ),
+    bound!(
+        Operation,
+        "calls on a connection of KEDA",
+        count(crate::external_scaler::CALLS_MAX),
+        "refused by HTTP/2"
+    ),
+    bound!(
+        Operation,
+        "bytes of a call of KEDA",
+        bytes(crate::external_scaler::MESSAGE_MAX),
+        "refused"
+    ),
+    bound!(
+        Operation,
         "time to the end of a request's headers at the admin port",
         time(crate::admin::HEADERS_LIMIT),
         "its connection is closed"

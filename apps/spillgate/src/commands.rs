@@ -11,6 +11,7 @@ pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod ranges;
 pub(crate) mod roles;
+pub(crate) mod scaler;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;

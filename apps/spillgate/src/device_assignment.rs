@@ -160,7 +160,10 @@ pub(crate) fn place(
             }
         }
         placement.workers.push(places);
-        placement.scaling.push(workers.scaling(&planned));
+        placement.scaling.push(match topology {
+            Some(_) => workers.scaling_of_topology(pipeline, &planned),
+            None => workers.scaling(&planned),
+        });
         placement.planned.push(Arc::new(planned));
     }
     Ok(placement)

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use spillgate_telemetry::Telemetry;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
 use crate::deployment::Deployment;
 use crate::embedded::{Embedded, STOP_LIMIT};
+use crate::external_scaler;
 use crate::process_context::ProcessContext;
 use crate::process_role::ProcessRole;
 use crate::readiness::{READINESS_INTERVAL, not_ready};
@@ -25,6 +27,7 @@ pub struct InnerProcess {
     telemetry: Arc<Telemetry>,
     role: ProcessRole,
     embedded: Arc<Embedded>,
+    serving: Serving,
     /// It is about to end, and serves what it has.
     leaves: CancellationToken,
     stop: CancellationToken,
@@ -68,6 +71,7 @@ impl InnerProcess {
             telemetry,
             role,
             embedded,
+            serving,
             leaves,
             stop,
         })
@@ -83,6 +87,12 @@ impl InnerProcess {
                 return why;
             }
         }
+    }
+
+    /// Tells KEDA on that port how many workers are wanted.
+    pub fn serve_scaler(&self, listener: TcpListener) {
+        let (serving, stop) = (self.serving.clone(), self.stop.clone());
+        tokio::spawn(external_scaler::serve(listener, serving, stop));
     }
 
     /// Adds what it can read anew while it serves.

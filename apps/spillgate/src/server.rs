@@ -12,6 +12,7 @@ use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
 use spillgate_controller_policy::connection_admission::ConnectionLimits;
 use spillgate_telemetry::Telemetry;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -22,6 +23,7 @@ use tonic_health::server::HealthReporter;
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
 use crate::deployment::Deployment;
+use crate::external_scaler;
 use crate::freed_memory;
 use crate::health::{GuardedHealth, full, set_health};
 use crate::ports::bind;
@@ -230,6 +232,12 @@ impl Server {
     /// Replaces what is served.
     pub fn renewer(&self) -> Renewer {
         self.renewer.clone()
+    }
+
+    /// Tells KEDA on that port how many workers are wanted.
+    pub fn serve_scaler(&self, listener: TcpListener) {
+        let (serving, stop) = (self.serving.clone(), self.stop.clone());
+        tokio::spawn(external_scaler::serve(listener, serving, stop));
     }
 
     /// Adds what it can read anew while it serves.

@@ -1,5 +1,6 @@
 //! What a process is, does and expects: `/status` of the admin port as JSON, `spillgate status` for people.
 
+mod scaling;
 mod streams;
 mod text;
 
@@ -20,6 +21,7 @@ use spillgate_telemetry::metrics::{
     DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
 };
 
+pub use scaling::ScalingStatus;
 pub(crate) use streams::streams_of;
 pub use streams::{AdaptationStatus, StreamStatus};
 
@@ -153,6 +155,9 @@ pub struct ModuleStatus {
     pub order: String,
     /// Requests that wait at this gateway until a worker asks for them.
     pub waiting: usize,
+    /// How many workers it has and should have; `null` where its controller is in another process, and of the source.
+    #[serde(default)]
+    pub scaling: Option<ScalingStatus>,
     /// Its workers, as this gateway sees them.
     pub workers: Vec<WorkerStatus>,
 }
@@ -333,13 +338,18 @@ impl StatusReader {
         let pipeline = host.pipeline();
         let gateway = host.gateway_view();
         let planners = host.planner_view().modules;
+        let now = host.now();
         let module = |module: &Module| {
             let seen = gateway.as_ref().map(|g| &g.modules[module.id.idx()]);
-            match (seen, &planners[module.id.idx()]) {
-                (Some(seen), _) => Some(self.seen(host, module, seen)),
-                (None, Some((state, guidance))) => Some(planned(module, state.as_ref(), guidance)),
-                (None, None) => None,
-            }
+            let known = planners[module.id.idx()].as_ref();
+            let mut status = match (seen, known) {
+                (Some(seen), _) => self.seen(host, module, seen),
+                (None, Some(of)) => planned(module, of.published.as_ref(), &of.guidance),
+                (None, None) => return None,
+            };
+            let workers = known.and_then(|of| of.workers.as_ref());
+            status.scaling = workers.map(|of| ScalingStatus::of(of, now));
+            Some(status)
         };
         PipelineStatus {
             name: pipeline.name.clone(),

@@ -54,7 +54,9 @@ use peers::PeerCollector;
 pub use peers::{PeerReading, ReadPeers};
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
-pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners, StreamsReading};
+pub use planners::{
+    ClientReading, PlannerReading, PlannerReadings, ReadPlanners, StreamsReading, WorkersReading,
+};
 use values::ValuesCollector;
 pub use values::{ReadValues, ValuesReading};
 

@@ -2,6 +2,7 @@
 //! sends guidance to workers, plans to gateways and the list of workers.
 
 mod clients;
+mod following;
 mod reported;
 pub(crate) mod slow;
 mod workers;
@@ -19,8 +20,9 @@ use spillgate_protocol::message::{
 
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};
-use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
+use crate::scaling::{self, CarriedOut, LocalWorkers, ModuleScaling, SCALING_PERIOD, Scaler};
 use clients::ClientReports;
+pub use following::WorkersView;
 use reported::Reported;
 use slow::SlowWorkers;
 use workers::Worker;
@@ -73,7 +75,7 @@ pub struct ControllerConfig<'a> {
     pub planned: &'a Arc<Planned>,
     /// The pipeline's first workers.
     pub places: &'a [Place],
-    /// How workers follow the load; `None`: all serve all the time.
+    /// How the number of workers follows the load; `None`: it is fixed, and all serve all the time.
     pub scaling: Option<ModuleScaling>,
     /// Seed of the planner's draws.
     pub seed: u64,
@@ -97,8 +99,11 @@ pub struct ModuleController {
     reported: Reported,
     clients: ClientReports,
     planner: StatePlanner,
-    scaler: Option<Scaler>,
-    scales_at: Timestamp,
+    scaler: Scaler,
+    /// `None`: the number of workers is fixed.
+    scales_at: Option<Timestamp>,
+    /// Where the workers that are wanted start and retire in this process.
+    local: Option<LocalWorkers>,
     n_ignored: u64,
 }
 
@@ -115,12 +120,15 @@ impl ModuleController {
             seed,
             born,
         } = config;
-        let scaler = scaling.map(Scaler::new);
         let of_module = places.iter().filter(|p| p.module == module);
         let mut workers: Vec<Worker> = of_module.map(|place| Worker::new(*place)).collect();
-        for ordinal in scaler.iter().flat_map(Scaler::off_at_first) {
+        let local = scaling.filter(|of| of.carried_out == CarriedOut::Here);
+        let local = local.map(LocalWorkers::new);
+        for ordinal in local.iter().flat_map(LocalWorkers::off_at_first) {
             workers[ordinal as usize].serves = false;
         }
+        let n_workers = workers.len() as u32;
+        let scaling_or_fixed = scaling.unwrap_or(ModuleScaling::fixed(n_workers));
         let up = workers.iter().filter(|worker| worker.serves).count();
         ModuleController {
             module,
@@ -135,8 +143,9 @@ impl ModuleController {
             sessions: Sessions::default(),
             reported: Reported::default(),
             clients: ClientReports::default(),
-            scaler,
-            scales_at: born + SCALING_PERIOD,
+            scaler: Scaler::new(scaling_or_fixed, born),
+            scales_at: scaling.map(|_| born + SCALING_PERIOD),
+            local,
             n_ignored: 0,
         }
     }
@@ -158,10 +167,9 @@ impl ModuleController {
 
     /// The next moment at which something happens without an event from outside.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let scales_at = self.scaler.is_some().then_some(self.scales_at);
         let all = [
             self.planner.next_wakeup(),
-            scales_at,
+            self.scales_at,
             self.slow.next_trial(),
         ];
         all.into_iter().flatten().min()
@@ -288,11 +296,7 @@ impl ModuleController {
             }
         }
         self.try_out(now, out);
-        if self.scaler.is_some() && self.scales_at <= now {
-            self.scales_at = now + SCALING_PERIOD;
-            let rate = self.planner.demand(now) * self.planner.probability(now);
-            self.scale(now, scaling::Event::Offered(rate), out);
-        }
+        self.follow_load(now, out);
     }
 
     /// Sends a new peer the current plan, list of workers or guidance.
@@ -336,7 +340,7 @@ impl ModuleController {
                         self.serves(ordinal, serves, out);
                     }
                     if was_lost {
-                        match self.scaler {
+                        match self.local {
                             Some(_) => self.scale(now, scaling::Event::Returned(ordinal), out),
                             None => self.serves(ordinal, true, out),
                         }
@@ -369,33 +373,6 @@ impl ModuleController {
                     self.planner.set_workers(self.n_up());
                     self.spare_nobody(out);
                     self.scale(now, scaling::Event::Died(ordinal), out);
-                }
-            }
-        }
-    }
-
-    fn scale<L>(
-        &mut self,
-        now: Timestamp,
-        event: scaling::Event,
-        out: &mut Vec<ControllerCommand<L>>,
-    ) {
-        let Some(scaler) = &mut self.scaler else {
-            return;
-        };
-        let mut commands = Vec::new();
-        scaler.on_event(now, event, &mut commands);
-        for command in commands {
-            match command {
-                scaling::Command::Start(ordinal) => {
-                    let place = self.workers[ordinal as usize].place;
-                    self.tell_device(place.device, ToDevice::Load(place.worker), out);
-                }
-                scaling::Command::Serve(ordinal) => self.serves(ordinal, true, out),
-                scaling::Command::Retire(ordinal) => {
-                    self.serves(ordinal, false, out);
-                    let place = self.workers[ordinal as usize].place;
-                    self.tell_device(place.device, ToDevice::Unload(place.worker), out);
                 }
             }
         }

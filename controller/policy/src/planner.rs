@@ -181,6 +181,15 @@ impl StatePlanner {
         self.measured.probability(now)
     }
 
+    /// Measured over planned time of the module's batches, each by its own variant and size. 1 before any was measured, and under a
+    /// policy that trusts the profile.
+    pub fn pace(&mut self, now: Timestamp) -> f64 {
+        match self.recipe.learns_pace {
+            true => self.measured.pace(now),
+            false => 1.0,
+        }
+    }
+
     /// How many workers serve the module now.
     pub fn set_workers(&mut self, up: usize) {
         self.workers_up = up;

@@ -2,14 +2,26 @@
 //!
 //! A module sees only what the gate and the modules before it let through. A scaler that follows this rate spirals
 //! down: fewer workers let through less. So the offered rate counts, times the part of the requests that run each
-//! module. Workers are asked for at once and need their cold start. They are given back only after a whole cool-down in
-//! which fewer would have been enough. A worker that cannot start is tried again after a cool-down. A worker that died
-//! is replaced by the next free one.
+//! module. More workers are wanted at once, and fewer only after a whole cool-down in which fewer would have been
+//! enough. A rate that nobody tells is not a rate of none: while no gateway is connected, the number stays.
+//!
+//! A worker counts for what it serves in planned batches at its measured pace. The pace is of each batch over the planned time
+//! of its own variant and size: small batches, and smaller variants under load, do not make a worker look quicker, else fewer
+//! workers would justify themselves. What was measured ages with the pace.
+//!
+//! [`Scaler`] only decides. Where the workers are in the controller's own process, [`LocalWorkers`] carries the number out.
+//! In a topology nobody in the process does: the number is told, and whoever starts processes follows it.
+
+mod local;
+mod reason;
 
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::time::Timestamp;
+
+pub use local::{Command, Event, LocalWorkers};
+pub use reason::{Load, Reason, WorkersWanted};
 
 /// How long fewer workers must have been enough before any is given back, unless said otherwise.
 pub const COOL_DOWN_DEFAULT: Duration = Duration::from_secs(30);
@@ -18,6 +30,15 @@ pub const SCALING_PERIOD: Duration = Duration::from_secs(1);
 
 /// Spare capacity that is kept: the rate is followed at this multiple, so that batches need not be full.
 const HEADROOM: f64 = 1.1;
+
+/// Who starts and retires the workers that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedOut {
+    /// The controllers: the workers are in their process.
+    Here,
+    /// Whoever starts processes. The workers that there are serve all the time.
+    Elsewhere,
+}
 
 /// How the workers of a pipeline follow the load, by module.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +51,8 @@ pub struct ScalingConfig {
     pub throughput: Vec<f64>,
     /// How long fewer workers must have been enough before any is given back.
     pub cool_down: Duration,
+    /// Who starts and retires workers.
+    pub carried_out: CarriedOut,
 }
 
 impl ScalingConfig {
@@ -40,6 +63,7 @@ impl ScalingConfig {
             most: self.most[module.idx()].max(self.least[module.idx()]),
             throughput: self.throughput[module.idx()],
             cool_down: self.cool_down,
+            carried_out: self.carried_out,
         })
     }
 }
@@ -55,264 +79,121 @@ pub struct ModuleScaling {
     pub throughput: f64,
     /// How long fewer workers must have been enough before any is given back.
     pub cool_down: Duration,
+    /// Who starts and retires workers.
+    pub carried_out: CarriedOut,
 }
 
-/// What happens to the workers of a module, given by ordinal.
-#[derive(Clone, Copy, Debug)]
-pub enum Event {
-    /// Time to look: this many requests a second that run the module are offered.
-    Offered(f64),
-    /// A worker that was asked for is ready.
-    Started(u32),
-    /// A worker that was asked for could not start.
-    NotStarted(u32),
-    /// A worker is gone.
-    Died(u32),
-    /// A worker that was gone is back and holds its model.
-    Returned(u32),
+impl ModuleScaling {
+    /// So many workers, whatever the load.
+    pub fn fixed(workers: u32) -> Self {
+        ModuleScaling {
+            least: workers,
+            most: workers,
+            throughput: f64::INFINITY,
+            cool_down: COOL_DOWN_DEFAULT,
+            carried_out: CarriedOut::Elsewhere,
+        }
+    }
 }
 
-/// What is to be done with a worker, given by ordinal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Start it and say when it is ready.
-    Start(u32),
-    /// It is ready: requests may go there.
-    Serve(u32),
-    /// It gets no more requests. Once it has none, give its memory back.
-    Retire(u32),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Worker {
-    Off,
-    /// Could not start then.
-    NotStarted(Timestamp),
-    Starting,
-    Up,
-    Dead,
-}
-
-/// The scaler of one module.
+/// Decides how many workers one module should have.
 #[derive(Clone, Debug)]
 pub struct Scaler {
     config: ModuleScaling,
-    /// Workers that the module should have.
-    asked: u32,
+    born: Timestamp,
+    wanted: u32,
+    since: Timestamp,
     /// Since when fewer workers would be enough, and the largest number needed since.
     spare: Option<(Timestamp, u32)>,
-    /// What each worker does, by ordinal.
-    workers: Vec<Worker>,
+    reason: Reason,
 }
 
 impl Scaler {
-    /// A scaler of a module of which the least workers serve.
-    pub fn new(config: ModuleScaling) -> Self {
-        let state = |ordinal| {
-            if ordinal < config.least {
-                Worker::Up
-            } else {
-                Worker::Off
-            }
-        };
+    /// A scaler that has heard of no load: it wants the least.
+    pub fn new(config: ModuleScaling, born: Timestamp) -> Self {
         Scaler {
-            asked: config.least,
-            spare: None,
-            workers: (0..config.most).map(state).collect(),
             config,
+            born,
+            wanted: config.least,
+            since: born,
+            spare: None,
+            reason: match config.least < config.most {
+                true => Reason::Unheard,
+                false => Reason::Fixed,
+            },
         }
     }
 
-    /// Workers that do not serve at first.
-    pub fn off_at_first(&self) -> impl Iterator<Item = u32> {
-        self.config.least..self.config.most
-    }
-
-    /// Takes in one event.
-    pub fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command>) {
-        match event {
-            Event::Offered(rate) => self.ask(now, rate),
-            Event::Started(ordinal) => {
-                self.workers[ordinal as usize] = Worker::Up;
-                out.push(Command::Serve(ordinal));
-            }
-            Event::NotStarted(ordinal) => {
-                self.workers[ordinal as usize] = Worker::NotStarted(now);
-                return;
-            }
-            Event::Died(ordinal) => self.workers[ordinal as usize] = Worker::Dead,
-            Event::Returned(ordinal) => {
-                self.workers[ordinal as usize] = Worker::Up;
-                out.push(Command::Serve(ordinal));
-            }
+    /// What it wants, and why.
+    pub fn wanted(&self) -> WorkersWanted {
+        WorkersWanted {
+            workers: self.wanted,
+            since: self.since,
+            reason: self.reason,
         }
-        self.settle(now, out);
     }
 
-    /// How many workers the module should have under that rate.
-    fn ask(&mut self, now: Timestamp, rate: f64) {
-        let needed = rate * HEADROOM / self.config.throughput;
-        let ModuleScaling { least, most, .. } = self.config;
-        let needed = (needed.max(0.0).ceil() as u32).clamp(least, most);
-        if needed >= self.asked {
+    /// No gateway tells how much is offered. The number stays, and lower loads from before do not count for giving workers back.
+    pub fn unheard(&mut self) {
+        if self.follows_load() {
             self.spare = None;
-            self.asked = needed;
+            self.reason = Reason::Unheard;
+        }
+    }
+
+    /// This load was measured while so many workers serve. Until a scaler has lived for a cool-down, it knows no load of before,
+    /// and takes none of the workers that it found.
+    pub fn heard(&mut self, now: Timestamp, load: Load, serving: u32) {
+        if !self.follows_load() {
             return;
         }
-        let (since, peak) = self.spare.unwrap_or((now, 0));
-        let peak = peak.max(needed);
-        let cooled = now.since(since) >= self.config.cool_down;
-        self.spare = (!cooled).then_some((since, peak));
-        if cooled {
-            self.asked = peak;
+        let ModuleScaling {
+            least,
+            most,
+            throughput,
+            cool_down,
+            ..
+        } = self.config;
+        let needed = load.offered * load.probability * HEADROOM * load.pace / throughput;
+        let needed = needed.max(0.0).ceil() as u32;
+        let within = needed.clamp(least, most);
+        if now.since(self.born) < cool_down {
+            self.want(now, self.wanted.max(serving.min(most)));
         }
+        if within >= self.wanted {
+            self.spare = None;
+            self.want(now, within);
+        } else {
+            let (since, peak) = self.spare.unwrap_or((now, 0));
+            let peak = peak.max(within);
+            let has_cooled = now.since(since) >= cool_down;
+            self.spare = (!has_cooled).then_some((since, peak));
+            if has_cooled {
+                self.want(now, peak);
+            }
+        }
+        self.reason = Reason::Load {
+            load,
+            throughput,
+            needed,
+            held_until: (self.wanted > within).then(|| {
+                let since = self.spare.map_or(now, |(since, _)| since);
+                since + cool_down
+            }),
+        };
     }
 
-    /// Starts or retires workers until as many serve or start as are asked for. The first workers that are off start;
-    /// the last that serve are retired. A starting worker is waited for even if it is no longer needed, and no other
-    /// worker is retired in its place.
-    fn settle(&mut self, now: Timestamp, out: &mut Vec<Command>) {
-        let asked = self.asked as usize;
-        let serving = self.workers.iter().filter(|w| **w == Worker::Up).count();
-        let starting = self
-            .workers
-            .iter()
-            .filter(|w| **w == Worker::Starting)
-            .count();
-        let mut missing = asked.saturating_sub(serving + starting);
-        let mut surplus = serving.saturating_sub(asked);
-        let cool_down = self.config.cool_down;
-        for (ordinal, worker) in (0..).zip(&mut self.workers) {
-            let may_start = match *worker {
-                Worker::Off => true,
-                Worker::NotStarted(at) => now.since(at) >= cool_down,
-                _ => false,
-            };
-            if may_start && missing > 0 {
-                missing -= 1;
-                *worker = Worker::Starting;
-                out.push(Command::Start(ordinal));
-            }
+    fn follows_load(&self) -> bool {
+        self.config.least < self.config.most
+    }
+
+    fn want(&mut self, now: Timestamp, workers: u32) {
+        if workers != self.wanted {
+            self.wanted = workers;
+            self.since = now;
         }
-        let mut retired = Vec::new();
-        for (ordinal, worker) in (0..)
-            .zip(&mut self.workers)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-        {
-            if *worker == Worker::Up && surplus > 0 {
-                surplus -= 1;
-                *worker = Worker::Off;
-                retired.push(Command::Retire(ordinal));
-            }
-        }
-        out.extend(retired.into_iter().rev());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use Command::{Retire, Serve, Start};
-
-    fn scaler() -> Scaler {
-        Scaler::new(ModuleScaling {
-            least: 1,
-            most: 10,
-            throughput: 100.0,
-            cool_down: Duration::from_secs(30),
-        })
-    }
-
-    fn drive(scaler: &mut Scaler, second: u64, event: Event) -> Vec<Command> {
-        let mut out = Vec::new();
-        let now = Timestamp::ZERO + Duration::from_secs(second);
-        scaler.on_event(now, event, &mut out);
-        out
-    }
-
-    fn at(scaler: &mut Scaler, second: u64, rate: f64) -> Vec<Command> {
-        drive(scaler, second, Event::Offered(rate))
-    }
-
-    /// Everything that starts is ready at once.
-    fn settled(scaler: &mut Scaler, second: u64, rate: f64) -> Vec<Command> {
-        let mut all = at(scaler, second, rate);
-        for command in all.clone() {
-            if let Start(ordinal) = command {
-                all.extend(drive(scaler, second, Event::Started(ordinal)));
-            }
-        }
-        all
-    }
-
-    #[test]
-    fn rises_at_once_and_falls_after_the_cool_down() {
-        let mut s = scaler();
-        assert_eq!(s.off_at_first().count(), 9);
-        assert_eq!(at(&mut s, 0, 50.0), []);
-        assert_eq!(settled(&mut s, 1, 450.0).len(), 2 * 4);
-        assert_eq!(s.asked, 5);
-        settled(&mut s, 2, 5_000.0);
-        assert_eq!(s.asked, 10, "not over the most");
-        assert_eq!(at(&mut s, 3, 450.0), []);
-        assert_eq!(
-            at(&mut s, 20, 600.0),
-            [],
-            "the most needed meanwhile is kept"
-        );
-        assert_eq!(at(&mut s, 33, 100.0), [7, 8, 9].map(Retire));
-        assert_eq!(
-            at(&mut s, 34, 800.0),
-            [7, 8].map(Start),
-            "and rises at once again"
-        );
-    }
-
-    #[test]
-    fn a_short_lull_gives_nothing_back() {
-        let mut s = scaler();
-        settled(&mut s, 0, 900.0);
-        for second in 1..200 {
-            let rate = if second % 20 == 0 { 900.0 } else { 0.0 };
-            assert_eq!(at(&mut s, second, rate), [], "{second}");
-        }
-    }
-
-    #[test]
-    fn one_that_is_ready_when_it_is_not_wanted_any_more_is_given_back() {
-        let mut s = scaler();
-        assert_eq!(at(&mut s, 0, 150.0), [Start(1)]);
-        assert_eq!(at(&mut s, 1, 50.0), []);
-        assert_eq!(at(&mut s, 31, 50.0), [], "it still starts");
-        assert_eq!(drive(&mut s, 32, Event::Started(1)), [Serve(1), Retire(1)]);
-    }
-
-    #[test]
-    fn one_that_never_starts_evicts_none_that_serves() {
-        let mut s = scaler();
-        assert_eq!(at(&mut s, 0, 150.0), [Start(1)]);
-        drive(&mut s, 1, Event::NotStarted(1));
-        assert_eq!(at(&mut s, 2, 150.0), [Start(2)]);
-        assert_eq!(drive(&mut s, 3, Event::Started(2)), [Serve(2)]);
-        for second in 4..200 {
-            assert_eq!(at(&mut s, second, 150.0), [], "{second}");
-        }
-    }
-
-    #[test]
-    fn one_that_cannot_start_is_tried_again_and_one_that_died_is_replaced() {
-        let mut s = scaler();
-        assert_eq!(at(&mut s, 0, 150.0), [Start(1)]);
-        assert_eq!(drive(&mut s, 1, Event::NotStarted(1)), []);
-        assert_eq!(at(&mut s, 2, 150.0), [Start(2)], "another instead");
-        assert_eq!(drive(&mut s, 3, Event::Died(0)), [Start(3)]);
-        assert_eq!(at(&mut s, 40, 350.0), [Start(1), Start(4)]);
-        assert_eq!(
-            drive(&mut s, 41, Event::Returned(0)),
-            [Serve(0)],
-            "what starts is waited for"
-        );
-    }
-}
+mod tests;

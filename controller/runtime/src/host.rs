@@ -7,6 +7,7 @@ pub(crate) mod counts;
 mod drive;
 mod finished;
 mod outbox;
+mod views;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,11 +16,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::families::Members;
-use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
+use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::plan::Planned;
-use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
@@ -31,7 +31,6 @@ use spillgate_pipeline::id::{
 };
 use spillgate_pipeline::invariants::Checker;
 use spillgate_pipeline::pipeline::PortRef;
-use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_process::clock::Clock;
@@ -45,6 +44,7 @@ use counts::Tally;
 pub use counts::{COUNTED_MAX, ClientCount, Counted, STREAMS_COUNTED_MAX};
 use drive::keep;
 use outbox::Outbox;
+pub use views::{ControllerView, PlannerView};
 
 use crate::record::{Observer, RequestRecord, Sizes, TraceContext};
 
@@ -150,15 +150,6 @@ pub type OnEnded = Box<dyn Fn(RequestId) + Send + Sync>;
 /// Wakes the host at a time or earlier.
 pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
 
-/// What the State Planners of a pipeline know, for metrics.
-#[derive(Clone, Debug)]
-pub struct PlannerView {
-    /// Requests a second that the entry gate lets pass; `None` while it is open.
-    pub gate: Option<f64>,
-    /// By module, where its controller is here: what it last published, if its planner publishes, and what its brokers go by.
-    pub modules: Vec<Option<(Option<ModuleState>, Guidance)>>,
-}
-
 /// Called once, with the record of an accepted request.
 pub type OnEnd = Box<dyn FnOnce(Arc<RequestRecord>) + Send>;
 
@@ -259,7 +250,7 @@ pub struct HostConfig<'a> {
     pub planned: &'a Arc<Planned>,
     /// The pipeline's workers.
     pub workers: Vec<Place>,
-    /// How they follow the load; `None`: all serve all the time.
+    /// How their number follows the load; `None`: it is fixed, and all serve all the time.
     pub scaling: Option<ScalingConfig>,
     /// The roles of this process.
     pub roles: Roles,
@@ -525,25 +516,6 @@ impl PipelineHost {
     /// What the streams with names sent and got, of those that send most.
     pub fn stream_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
         self.counts.lock().streams.all()
-    }
-
-    /// What the gateway knows; `None` where it is in another process.
-    pub fn gateway_view(&self) -> Option<GatewayView> {
-        let control = self.control.lock();
-        control.gateway.as_ref().map(Gateway::view)
-    }
-
-    /// What the State Planners know.
-    pub fn planner_view(&self) -> PlannerView {
-        let control = self.control.lock();
-        let known = |m: &ModuleController| (m.published().cloned(), m.guidance());
-        let gateway = control.gateway.as_ref();
-        PlannerView {
-            gate: gateway.and_then(Gateway::gate_rate),
-            modules: (control.controllers.iter())
-                .map(|m| m.as_ref().map(known))
-                .collect(),
-        }
     }
 
     /// The client left: whatever the request still waits for is freed.

@@ -270,48 +270,6 @@ fn mean_wait_of_m_d_1() {
     assert!((report.latency_ms_mean / 1e3 - closed_form).abs() < 0.06 * closed_form);
 }
 
-/// The rate triples and falls back: scaled workers follow the offered rate, pay their cold start, and requests
-/// that a retired worker had still end well.
-#[test]
-fn workers_follow_the_offered_rate() {
-    let mut scaled = with(&config(&[&[0]], &[], 10.0, 1), DropPolicy::SPILLGATE);
-    scaled.noise = 0.0;
-    scaled.workers = vec![vec![], (0..4).collect()];
-    let times = |rate: f64, from: u64, to: u64| {
-        let span = Duration::from_secs(to - from);
-        let start = Duration::from_secs(from);
-        arrivals(Arrivals::Poisson, rate, span, from + 1)
-            .into_iter()
-            .map(move |t| t + start)
-    };
-    let all: Vec<Timestamp> = times(300.0, 0, 20)
-        .chain(times(1000.0, 20, 60))
-        .chain(times(100.0, 60, 120))
-        .collect();
-    scaled.arrivals = all.into();
-    scaled.duration = Duration::from_secs(120);
-    scaled.scaling = Some(SimScaling {
-        config: spillgate_controller_policy::scaling::ScalingConfig {
-            least: vec![0, 1],
-            most: vec![0, 4],
-            throughput: vec![f64::INFINITY, 400.0],
-            cool_down: Duration::from_secs(10),
-        },
-        cold_start: Duration::from_secs(2),
-    });
-    let fixed = run(SimConfig {
-        scaling: None,
-        workers: vec![vec![], vec![0]],
-        ..scaled.clone()
-    })
-    .unwrap();
-    let report = run(scaled).unwrap();
-    assert!(fixed.drop_rate > 0.3, "{}", fixed.drop_rate);
-    // What comes in the cold start (2 s of 1000/s, a part served) and what a full gate lets out.
-    assert!(report.drop_rate < 0.1, "{}", report.drop_rate);
-    assert_eq!(report.failed, 0);
-}
-
 /// Two modules on one device have half of it each: the gate lets pass what both can serve (batches of 8 in 20 ms
 /// each, so 200 a second), and little is wasted on what is dropped behind it.
 #[test]
@@ -566,3 +524,4 @@ fn batches_that_take_most_of_the_slo_are_large_under_overload() {
 mod deaths;
 mod hostile;
 mod pull;
+mod scaled;

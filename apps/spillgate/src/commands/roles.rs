@@ -29,6 +29,7 @@ use super::address::listen;
 use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
+use super::scaler::ScalerArgs;
 use super::serve::signals::Signals;
 use super::serve::start::{self, RoleSource, TopologySource};
 use super::serve::{self, DECODERS_MIN, DRAIN_MAX, OtlpArgs, ServeArgs, THREADS_MAX};
@@ -192,6 +193,8 @@ pub(crate) struct InnerArgs {
     #[command(flatten)]
     core: CoreArgs,
     #[command(flatten)]
+    scaler: ScalerArgs,
+    #[command(flatten)]
     otlp: OtlpArgs,
     #[command(flatten)]
     models: ModelArgs,
@@ -235,6 +238,7 @@ async fn run(
             admin.address
         ));
     }
+    let scaler = args.scaler.open().await?;
     let clock = Clock::start();
     let telemetry = TelemetryConfig {
         otlp_endpoint: args.otlp.endpoint(),
@@ -262,6 +266,9 @@ async fn run(
     say(&format!("devices: {}", process.devices().join(", ")));
     if let Some(address) = process.address {
         say(&format!("reached by other processes on {address}"));
+    }
+    if let Some(scaler) = scaler {
+        process.serve_scaler(scaler);
     }
     process.add_to(&mut reload);
     let reload = Arc::new(reload);
@@ -319,6 +326,11 @@ fn begin(
     if !is_there {
         bail!(
             "process {name:?} of the topology has no {what}: start it with `spillgate {command}`"
+        );
+    }
+    if process.controllers.is_empty() && args.scaler.is_given() {
+        bail!(
+            "--scaler-listen: process {name:?} holds no controller, which knows how many workers are wanted; give it to the one that does"
         );
     }
     if role.listen.is_none() {

@@ -35,6 +35,7 @@ use super::cores::CoreArgs;
 use super::device_sharing::DeviceSharingArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
+use super::scaler::ScalerArgs;
 pub(crate) use progress::Progress;
 use signals::{Signals, TERMINATE};
 use start::RoleSource;
@@ -153,6 +154,8 @@ pub(crate) struct ServeArgs {
         value_parser = duration(DRAIN_MAX, "a second signal ends the delay at any time"))]
     drain_delay: Option<Duration>,
     #[command(flatten)]
+    scaler: ScalerArgs,
+    #[command(flatten)]
     otlp: OtlpArgs,
     /// Part of the frames that is traced, 0 to 1, when the client does not decide.
     #[arg(long, env = "SPILLGATE_TRACE_SAMPLE", default_value_t = 1.0,
@@ -202,6 +205,10 @@ pub(crate) fn run_as(args: ServeArgs, source: Option<RoleSource>) -> anyhow::Res
         source.is_none() || args.sharing.sharing().is_none(),
         "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
          memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
+    );
+    anyhow::ensure!(
+        source.is_none() || !args.scaler.is_given(),
+        "--scaler-listen: a gateway does not know how many workers are wanted; give it to `spillgate controller`"
     );
     let reserved = args.core.reserve()?;
     // Those that are left for the other threads.
@@ -295,6 +302,7 @@ async fn serve(
             "admin on http://{address} (/metrics, /livez, /readyz, /status)"
         ));
     }
+    let scaler = args.scaler.open().await?;
     let clock = Clock::start();
     let telemetry = TelemetryConfig {
         otlp_endpoint: args.otlp.endpoint(),
@@ -340,6 +348,9 @@ async fn serve(
         }
     };
     announce(&server, &args, &security);
+    if let Some(scaler) = scaler {
+        server.serve_scaler(scaler);
+    }
     if let Some(file) = &args.port_file {
         spillgate_output::write(file, format!("{}\n", server.address))?;
     }

@@ -6,7 +6,7 @@ use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_protocol::message::Place;
 use spillgate_telemetry::metrics::{
-    ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
+    ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners, WorkersReading,
 };
 
 use super::Embedded;
@@ -58,8 +58,15 @@ impl Embedded {
                     all.streams.extend(streams_of(pipeline, view));
                 }
                 let modules = pipeline.modules.iter().zip(view.modules);
-                for (module, (state, guidance)) in modules.filter_map(|(m, v)| Some((m, v?))) {
-                    all.modules.extend(state.map(|state| PlannerReading {
+                for (module, of) in modules.filter_map(|(m, v)| Some((m, v?))) {
+                    let guidance = of.guidance;
+                    all.workers.extend(of.workers.map(|workers| WorkersReading {
+                        pipeline: pipeline.name.clone(),
+                        module: module.name.clone(),
+                        wanted: workers.wanted.workers,
+                        serving: workers.serving,
+                    }));
+                    all.modules.extend(of.published.map(|state| PlannerReading {
                         pipeline: pipeline.name.clone(),
                         module: module.name.clone(),
                         offered: state.offered,

@@ -227,6 +227,7 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
     let mut rows = vec![row(head)];
     rows.extend(of.modules.iter().map(module));
     table(text, &rows);
+    scaling(text, &of.modules);
     let mut rows = vec![row([
         "worker", "module", "process", "device", "has", "state",
     ])];
@@ -258,6 +259,25 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
                 &stream.refused.to_string(),
             ])
         }));
+        table(text, &rows);
+    }
+}
+
+/// How many workers modules want, where that follows the load.
+fn scaling(text: &mut String, modules: &[ModuleStatus]) {
+    let mut rows = vec![row(["workers of", "wanted", "for", "serving", "why"])];
+    for module in modules {
+        if let Some(of) = module.scaling.as_ref().filter(|of| !of.is_fixed) {
+            rows.push(row([
+                &module.name,
+                &of.wanted.to_string(),
+                &span(of.wanted_s),
+                &of.serving.to_string(),
+                &of.reason,
+            ]));
+        }
+    }
+    if rows.len() > 1 {
         table(text, &rows);
     }
 }
@@ -358,8 +378,8 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Complaint, ErrorStatus, Forecast, NamedStreamStatus, PlannerStatus, StreamStatus,
-        WeightsReading, WorkerStatus,
+        Complaint, ErrorStatus, Forecast, NamedStreamStatus, PlannerStatus, ScalingStatus,
+        StreamStatus, WeightsReading, WorkerStatus,
     };
     use super::*;
 
@@ -426,6 +446,13 @@ mod tests {
                     downstream_ms: 24.0,
                     order: "highest".to_owned(),
                     waiting: 3,
+                    scaling: Some(ScalingStatus {
+                        wanted: 3,
+                        wanted_s: 65.0,
+                        serving: 2,
+                        is_fixed: false,
+                        reason: "offered more than two can serve".to_owned(),
+                    }),
                     workers: vec![worker(0, "serves"), worker(1, "set_aside")],
                 }],
                 adaptation: Some(AdaptationStatus {
@@ -527,6 +554,8 @@ pipeline pair: slo 400ms, drop spillgate, dispatch pull
 next seconds: 60.0 requests/s of 50.0 that a can serve (load 1.20); at least 17% will be dropped
 module  offered/s  ran/s  capacity/s  batch  pace  queueing  left for later  first           waiting
 a       60.0       48.8   50.0        1.0    1.02  12.3ms    24.0ms          highest budget  3
+workers of  wanted  for    serving  why
+a           3       1m 5s  2        offered more than two can serve
 worker  module  process  device  has  state
 0       a       a-0      cpu:0   2    serves
 1       a       a-1      cpu:0   2    SET ASIDE

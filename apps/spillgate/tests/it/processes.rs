@@ -6,6 +6,7 @@ mod ipv6;
 mod reload;
 mod restarts;
 mod values;
+mod wanted;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

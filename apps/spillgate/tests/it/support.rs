@@ -411,6 +411,14 @@ impl TestServer {
         self.get("/metrics").await.1
     }
 
+    /// Where KEDA would ask.
+    pub(crate) async fn scaler(&self) -> std::net::SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        self.server.serve_scaler(listener);
+        address
+    }
+
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let address = self.server.admin_address.unwrap();
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();

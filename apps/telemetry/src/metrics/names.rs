@@ -38,6 +38,10 @@ pub const PLANNER_WORKERS: &str = "spillgate_planner_workers";
 pub const PLANNER_PACE: &str = "spillgate_planner_pace_ratio";
 /// As published: q of PARD, the mean queueing delay.
 pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
+/// Workers that a module should have.
+pub const WORKERS_WANTED: &str = "spillgate_workers_wanted";
+/// Workers of a module that take requests, as its controller sees them, read at each scrape under any policy.
+pub const WORKERS_SERVING: &str = "spillgate_workers_serving";
 /// L_sub of PARD: the time that a request is expected to need after the module.
 pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
 /// 1 when the module's brokers serve the highest remaining budget first.
@@ -135,7 +139,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 66] = [
+pub const ALL: [&str; 68] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -157,6 +161,8 @@ pub const ALL: [&str; 66] = [
     PLANNER_ORDER,
     PLANNER_WORKERS,
     PLANNER_PACE,
+    WORKERS_WANTED,
+    WORKERS_SERVING,
     STREAMS,
     GATE,
     CLIENT_REQUESTS,

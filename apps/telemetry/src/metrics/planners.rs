@@ -11,7 +11,8 @@ use super::labels::{ClientLabels, ModuleLabels, NamedLabels, PipelineLabels, Str
 use super::{
     CLIENT_GOOD, CLIENT_REFUSED, CLIENT_REQUESTS, GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM,
     PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER, PLANNER_PACE, PLANNER_QUEUEING,
-    PLANNER_WORKERS, STREAM_GOOD, STREAM_REFUSED, STREAM_REQUESTS, STREAMS,
+    PLANNER_WORKERS, STREAM_GOOD, STREAM_REFUSED, STREAM_REQUESTS, STREAMS, WORKERS_SERVING,
+    WORKERS_WANTED,
 };
 
 /// The state that the State Planner of one module last published, and its guidance.
@@ -39,11 +40,26 @@ pub struct PlannerReading {
     pub highest_first: bool,
 }
 
+/// How many workers a module has and should have.
+#[derive(Clone, Debug)]
+pub struct WorkersReading {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The module.
+    pub module: String,
+    /// Workers that it should have.
+    pub wanted: u32,
+    /// Workers that take requests.
+    pub serving: u32,
+}
+
 /// All readings of a process.
 #[derive(Clone, Debug, Default)]
 pub struct PlannerReadings {
     /// One a module whose planner publishes.
     pub modules: Vec<PlannerReading>,
+    /// One a module whose controller is here, but for the source.
+    pub workers: Vec<WorkersReading>,
     /// Pipeline and rate of its entry gate in requests a second; no entry for an open gate.
     pub gates: Vec<(String, f64)>,
     /// Pipeline, and what its clients sent and got.
@@ -140,6 +156,20 @@ const PARTS: [Part; 8] = [
     ),
 ];
 
+/// Name, help, and value of a reading of workers.
+type OfWorkers = (&'static str, &'static str, fn(&WorkersReading) -> u32);
+
+const OF_WORKERS: [OfWorkers; 2] = [
+    (WORKERS_WANTED, "Workers that a module should have", |r| {
+        r.wanted
+    }),
+    (
+        WORKERS_SERVING,
+        "Workers of a module that take requests",
+        |r| r.serving,
+    ),
+];
+
 /// Name, help, and value of a client's reading.
 type OfClient = (&'static str, &'static str, fn(&ClientReading) -> u64);
 
@@ -179,6 +209,7 @@ impl Collector for PlannerCollector {
         for read in self.sources.read().iter() {
             let PlannerReadings {
                 modules,
+                workers,
                 gates,
                 clients,
                 named,
@@ -188,6 +219,7 @@ impl Collector for PlannerCollector {
             all.streams.extend(streams);
             all.clients.extend(clients);
             all.modules.extend(modules);
+            all.workers.extend(workers);
             all.gates.extend(gates);
         }
         for (name, help, value) in PARTS {
@@ -202,6 +234,18 @@ impl Collector for PlannerCollector {
                 if value.is_finite() {
                     metric.encode_family(&labels)?.encode_gauge(&value)?;
                 }
+            }
+        }
+        for (name, help, value) in OF_WORKERS {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for reading in &all.workers {
+                let labels = ModuleLabels {
+                    pipeline: reading.pipeline.clone(),
+                    module: reading.module.clone(),
+                };
+                metric
+                    .encode_family(&labels)?
+                    .encode_gauge(&value(reading))?;
             }
         }
         let help = "Requests a second that the entry gate lets pass";

@@ -43,6 +43,12 @@ fn what_ended_is_counted() {
     }));
     metrics.register_planners(Box::new(|| PlannerReadings {
         modules: vec![reading("source", f64::INFINITY), reading("detect", 40.0)],
+        workers: vec![WorkersReading {
+            pipeline: "traffic".to_owned(),
+            module: "detect".to_owned(),
+            wanted: 3,
+            serving: 2,
+        }],
         gates: vec![("traffic".to_owned(), 41.2)],
         clients: vec![(
             "traffic".to_owned(),
@@ -161,6 +167,8 @@ fn what_ended_is_counted() {
         spillgate_planner_downstream_seconds{pipeline="traffic",module="detect"} 0.11
         spillgate_planner_highest_budget_first{pipeline="traffic",module="source"} 1.0
         spillgate_planner_highest_budget_first{pipeline="traffic",module="detect"} 1.0
+        spillgate_workers_wanted{pipeline="traffic",module="detect"} 3
+        spillgate_workers_serving{pipeline="traffic",module="detect"} 2
         spillgate_gateway_gate_requests_per_second{pipeline="traffic"} 41.2
         spillgate_gateway_streams{pipeline="traffic",module="detect",variant="road.pt@192",obstacle="link"} 3
         spillgate_client_requests_total{pipeline="traffic",client="camera-7"} 30

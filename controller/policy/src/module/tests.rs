@@ -201,6 +201,7 @@ fn workers_follow_the_demand_that_gateways_report() {
         most: 2,
         throughput: 100.0,
         cool_down: MS * 2000,
+        carried_out: CarriedOut::Here,
     }));
     let report = |offered| {
         ToController::Demand(Box::new(Demand {
@@ -226,6 +227,70 @@ fn workers_follow_the_demand_that_gateways_report() {
             "Device(Unload(WorkerId(1)))"
         ]
     );
+}
+
+/// Two workers of a topology serve, 150 requests a second are offered, and their batches take twice as long as planned.
+#[test]
+fn in_a_topology_the_number_is_told_and_the_workers_are_left_alone() {
+    let wanted = |drop| {
+        let mut module = Module::under(
+            drop,
+            Some(ModuleScaling {
+                least: 1,
+                most: 8,
+                throughput: 100.0,
+                cool_down: MS * 2000,
+                carried_out: CarriedOut::Elsewhere,
+            }),
+        );
+        let told = |module: &Module| {
+            let view = module.controller.workers_view().unwrap();
+            (view.wanted.workers, view.serving)
+        };
+        assert_eq!(told(&module), (1, 2));
+        module.on(ms(999), ControllerEvent::Wakeup);
+        assert_eq!(told(&module), (1, 2), "nothing was looked at");
+        for worker in [0, 1] {
+            ran(&mut module, worker, 800, 20);
+        }
+        let demand = ToController::Demand(Box::new(Demand {
+            offered: 150,
+            reached: 150,
+            ..Demand::default()
+        }));
+        module.on(ms(900), ControllerEvent::Message(GATEWAY, FIRST, demand));
+        let none: [&str; 0] = [];
+        assert_eq!(module.on(ms(1000), ControllerEvent::Wakeup), none);
+        let first = told(&module);
+        // What it says of a worker that was away does not depend on the number.
+        module.on(ms(1100), ControllerEvent::Lost(device(1)));
+        let back = module.on(ms(1200), ControllerEvent::Greeted(device(1), FIRST));
+        assert_eq!(back, ["Gateway(Serve(WorkerId(1)))"]);
+        // Without a gateway the load is not known.
+        module.on(ms(1300), ControllerEvent::Lost(GATEWAY));
+        for second in 2..20 {
+            module.on(ms(second * 1000), ControllerEvent::Wakeup);
+            assert_eq!(told(&module), first);
+        }
+        module.on(ms(20_000), ControllerEvent::Greeted(GATEWAY, SECOND));
+        for second in 20..23 {
+            module.on(ms(second * 1000), ControllerEvent::Wakeup);
+        }
+        assert_eq!(told(&module), (1, 2));
+        first
+    };
+    assert_eq!(wanted(DropPolicy::SPILLGATE), (4, 2), "by their pace");
+    assert_eq!(wanted(DropPolicy::PARD), (2, 2), "by the profile");
+}
+
+#[test]
+fn a_fixed_number_is_wanted_and_the_source_wants_none() {
+    let module = Module::new(None);
+    let view = module.controller.workers_view().unwrap();
+    assert_eq!((view.wanted.workers, view.serving), (2, 2));
+    assert_eq!(view.wanted.reason, scaling::Reason::Fixed);
+    let source = Module::of(ModuleId::SOURCE, DropPolicy::PARD, None);
+    assert_eq!(source.controller.workers_view(), None);
 }
 
 #[test]

@@ -13,10 +13,10 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::pipeline::{Module, Workers};
 
 use super::{PlanError, PlanName, Planned, plan_for_workers};
-use crate::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
+use crate::scaling::{COOL_DOWN_DEFAULT, CarriedOut, ScalingConfig};
 
 /// The workers of a pipeline, by module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,18 +81,43 @@ impl PlacedWorkers {
 
     /// How the workers follow the load between the least and the most; `None` when there are no more than the least.
     pub fn scaling(&self, planned: &Planned) -> Option<ScalingConfig> {
-        let throughput = |module: usize| {
-            let execution = planned.duration(ModuleId(module as u16));
-            f64::from(planned.batch[module]) / execution.as_secs_f64()
-        };
-        let most = self.most();
-        (self.least != most).then(|| ScalingConfig {
-            throughput: (0..most.len()).map(throughput).collect(),
-            least: self.least.clone(),
-            most,
-            cool_down: COOL_DOWN_DEFAULT,
-        })
+        let (least, most) = (self.least.clone(), self.most());
+        following(planned, (least, most), CarriedOut::Here)
     }
+
+    /// How many workers are wanted where these are the workers of a topology: as many as these, but where the pipeline file gives a
+    /// range. `None` when it gives none.
+    pub fn scaling_of_topology(
+        &self,
+        pipeline: &Pipeline,
+        planned: &Planned,
+    ) -> Option<ScalingConfig> {
+        let bounds = pipeline.modules.iter().zip(self.most());
+        let bounds = bounds.map(|(module, n)| match module.workers {
+            Workers { min, max } if min < max => (min, max),
+            _ => (n, n),
+        });
+        following(planned, bounds.unzip(), CarriedOut::Elsewhere)
+    }
+}
+
+/// Numbers of workers that follow the load between these bounds; `None` where the bounds leave no choice.
+fn following(
+    planned: &Planned,
+    (least, most): (Vec<u32>, Vec<u32>),
+    carried_out: CarriedOut,
+) -> Option<ScalingConfig> {
+    let throughput = |module: usize| {
+        let execution = planned.duration(ModuleId(module as u16));
+        f64::from(planned.batch[module]) / execution.as_secs_f64()
+    };
+    (least != most).then(|| ScalingConfig {
+        throughput: (0..most.len()).map(throughput).collect(),
+        least,
+        most,
+        cool_down: COOL_DOWN_DEFAULT,
+        carried_out,
+    })
 }
 
 /// The devices of a module's workers, the first `workers: min` of which serve from the start.
@@ -121,7 +146,6 @@ fn devices(
 mod tests {
     use std::time::Duration;
 
-    use spillgate_pipeline::pipeline::Workers;
     use spillgate_pipeline::testing::noop_pipeline;
 
     use super::*;
@@ -181,5 +205,31 @@ mod tests {
         let scaling = elastic.scaling(&planned(&elastic)).unwrap();
         assert_eq!((scaling.least[1], scaling.most[1]), (1, 3));
         assert_eq!(scaling.throughput[1], 200.0);
+    }
+
+    #[test]
+    fn in_a_topology_they_follow_the_range_of_the_file_or_stay_as_they_are() {
+        let range = |min, max| Workers { min, max };
+        let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0], &[1]], &[]);
+        let workers = PlacedWorkers {
+            devices: [0, 6, 3].map(|n| vec!["a/cpu:0".to_owned(); n]).into(),
+            least: vec![0, 6, 3],
+        };
+        let planned = Planned {
+            batch: vec![1, 4, 4],
+            execution: vec![vec![], vec![Duration::from_millis(20); 4], vec![]].into(),
+            workers: workers.least.clone(),
+            alone: false,
+        };
+        pipeline.modules[1].workers = range(1, 1);
+        assert_eq!(workers.scaling_of_topology(&pipeline, &planned), None);
+        pipeline.modules[1].workers = range(2, 4);
+        let scaling = workers.scaling_of_topology(&pipeline, &planned).unwrap();
+        assert_eq!(
+            (scaling.least, scaling.most),
+            (vec![0, 2, 3], vec![0, 4, 3])
+        );
+        assert_eq!(scaling.throughput[1], 200.0);
+        assert_eq!(scaling.carried_out, CarriedOut::Elsewhere);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::predict::{Action, PaceRule, Predictor, Rule};
+use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_pipeline::window::Window;
 use spillgate_protocol::message::{BatchReport, Demand};
@@ -147,6 +147,13 @@ impl Measured {
             0 => Vec::new(),
             all => counts.iter().map(|n| *n as f32 / all as f32).collect(),
         }
+    }
+
+    /// Measured over planned time of a batch of any size, 1 before any ended.
+    pub(super) fn pace(&mut self, now: Timestamp) -> f64 {
+        self.predictor.age(now);
+        let pace = self.predictor.pace(Action::execute(self.module, 1));
+        pace.map_or(1.0, Pace::factor)
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.

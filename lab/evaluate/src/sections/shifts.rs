@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::scaling::ScalingConfig;
+use spillgate_controller_policy::scaling::{CarriedOut, ScalingConfig};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::PortRef;
@@ -127,6 +127,7 @@ fn scale(config: &mut SimConfig, cold_start: u64) {
             most: most.iter().map(|n| n + n.div_ceil(2)).collect(),
             throughput,
             cool_down: Duration::from_secs(COOL_DOWN),
+            carried_out: CarriedOut::Here,
         },
         cold_start: Duration::from_secs(cold_start),
     });

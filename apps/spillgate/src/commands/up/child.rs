@@ -61,12 +61,13 @@ enum State {
 }
 
 /// Variables that say what one process is, or who is in its set: `up` says that itself.
-const NOT_INHERITED: [&str; 9] = [
+const NOT_INHERITED: [&str; 10] = [
     "SPILLGATE_GATEWAYS",
     "SPILLGATE_CONTROLLERS",
     "SPILLGATE_WORKERS",
     "SPILLGATE_LINK_LISTEN",
     "SPILLGATE_NO_ADMIN",
+    "SPILLGATE_SCALER_LISTEN",
     "SPILLGATE_CORES",
     // What these say is in the topology.
     "SPILLGATE_PLACEMENT",

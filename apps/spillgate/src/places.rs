@@ -1,14 +1,14 @@
-//! The places for connections of the admin port, and which connection gives way when all are taken.
+//! The places for connections of a port of operators, and which connection gives way when all are taken.
 
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
 /// A place that was taken.
-pub(super) struct Place {
-    pub(super) id: u64,
+pub(crate) struct Place {
+    pub(crate) id: u64,
     /// Cancelled when another takes the place.
-    pub(super) gives_way: CancellationToken,
+    pub(crate) gives_way: CancellationToken,
 }
 
 struct TakenPlace {
@@ -20,19 +20,19 @@ struct TakenPlace {
 
 /// A fixed number of places. The connection that has been silent the longest gives way to a new one: a probe asks at
 /// once and is answered at once, so it is never that one.
-pub(super) struct Places {
+pub(crate) struct Places {
     most: usize,
     next: u64,
     held: Vec<TakenPlace>,
 }
 
 impl Places {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         let (next, held) = (0, Vec::with_capacity(most));
         Places { most, next, held }
     }
 
-    pub(super) fn take(&mut self, now: Instant) -> Place {
+    pub(crate) fn take(&mut self, now: Instant) -> Place {
         if self.held.len() >= self.most
             && let Some(silent) = (0..self.held.len()).min_by_key(|i| self.held[*i].heard)
         {
@@ -49,18 +49,18 @@ impl Places {
     }
 
     /// It asks for something.
-    pub(super) fn heard(&mut self, id: u64, now: Instant) {
+    pub(crate) fn heard(&mut self, id: u64, now: Instant) {
         if let Some(held) = self.held.iter_mut().find(|h| h.id == id) {
             held.heard = now;
         }
     }
 
     /// When it connected or last asked; `None` once it gave way.
-    pub(super) fn last_heard(&self, id: u64) -> Option<Instant> {
+    pub(crate) fn last_heard(&self, id: u64) -> Option<Instant> {
         self.held.iter().find(|h| h.id == id).map(|h| h.heard)
     }
 
-    pub(super) fn leave(&mut self, id: u64) {
+    pub(crate) fn leave(&mut self, id: u64) {
         self.held.retain(|h| h.id != id);
     }
 }
