@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use spillgate_evaluate::{ConstantsArgs, EvaluateArgs};
+use spillgate_evaluate::{ConstantsArgs, EvaluateArgs, ScaleArgs};
 
 /// Evaluates policies, benchmarks and attacks running servers, and trains the shipped models.
 #[derive(Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Evaluate(EvaluateArgs),
     /// Halve and double each constant of our own policies, leave its rule out, and write what that changes.
     Constants(ConstantsArgs),
+    /// Simulate clusters of growing size and write what travels in them and what their decisions cost.
+    Scale(ScaleArgs),
     /// Map clients to variants of a model and to workers, for one instance file.
     Adapt(adapt::AdaptArgs),
     /// Run a benchmark of running servers; `cargo xtask help` lists them, and `cargo xtask NAME` starts them.
@@ -48,6 +50,9 @@ fn main() -> ExitCode {
         }
         Command::Constants(args) => spillgate_evaluate::constants(&args, spillgate_client::print)
             .map(|()| ExitCode::SUCCESS),
+        Command::Scale(args) => {
+            spillgate_evaluate::scale(&args, spillgate_client::print).map(|()| ExitCode::SUCCESS)
+        }
         Command::Adapt(args) => adapt::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(BenchArgs { name, args }) => spillgate_bench::run(&name, args),
         Command::Hostile(args) => spillgate_hostile::run(args),

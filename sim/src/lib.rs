@@ -28,5 +28,5 @@ pub use report::Report;
 pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
 pub use world::{
     Bug, CameraFigures, ClusterReport, Disturbance, FrameBits, FramesReport, Hostile, HostileKind,
-    Served, SimCamera, SimConfig, SimFleet, SimScaling, run,
+    Served, SimCamera, SimConfig, SimFleet, SimScaling, Traffic, Travelled, run,
 };

@@ -39,7 +39,7 @@ use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};
 use cameras::Cameras;
 pub use cameras::{CameraFigures, FrameBits, FramesReport, SimCamera};
-pub use cluster::{Bug, ClusterReport};
+pub use cluster::{Bug, ClusterReport, Traffic, Travelled};
 use cluster::{Clock, Cluster, Due};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,

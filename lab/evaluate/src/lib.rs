@@ -1,5 +1,5 @@
 //! `spillgate-lab evaluate`: the evaluations of PARD, ORLOJ, Clockwork and Jellyfish in the simulator, with every published policy beside ours;
-//! `spillgate-lab constants`: what the numbers of our own rules change.
+//! `spillgate-lab constants`: what the numbers of our own rules change; `spillgate-lab scale`: what grows with the number of processes.
 
 mod clockwork;
 mod constants;
@@ -7,6 +7,7 @@ mod grid;
 mod jellyfish;
 mod orloj;
 mod report;
+mod scale;
 mod sections;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use spillgate_sim::trace::TABLE_BYTES_MAX;
 pub use constants::ConstantsArgs;
 use grid::Grid;
 use report::Report;
+pub use scale::ScaleArgs;
 
 /// What to evaluate.
 #[derive(Args)]
@@ -83,6 +85,14 @@ pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
 /// As [`run`].
 pub fn constants(args: &ConstantsArgs, print: Print) -> anyhow::Result<()> {
     constants::run_all(args, print)
+}
+
+/// Runs clusters of growing size, writes the page and prints it.
+///
+/// # Errors
+/// As [`run`].
+pub fn scale(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
+    scale::run_all(args, print)
 }
 
 /// Reads a trace or a table.

@@ -10,6 +10,7 @@ mod members;
 mod nodes;
 mod rogue;
 mod sessions;
+mod traffic;
 mod wire;
 
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ use super::agenda::Occurrence;
 pub(super) use clock::Clock;
 pub(super) use faults::Change;
 use members::Registered;
+pub use traffic::{Traffic, Travelled};
 pub(super) use wire::Load;
 use wire::Pair;
 
@@ -69,6 +71,8 @@ pub struct ClusterReport {
     pub rogue: u64,
     /// Connections that were closed because their peer took nothing.
     pub full: u64,
+    /// Messages, by who said them to whom.
+    pub traffic: Traffic,
 }
 
 /// What is to come in a cluster.

@@ -94,6 +94,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         EVALUATE,
         &[
             PIPELINE,
+            PROTOCOL,
             CAMERA,
             CONTROLLER_POLICY,
             WORKER_POLICY,

@@ -41,7 +41,7 @@ impl ModuleController {
     /// Workers join. Where workers follow the load in one process, that process has all of them from the start.
     pub(super) fn join(&mut self, places: &[Place]) {
         for &place in places.iter().filter(|p| p.module == self.module) {
-            if self.scaler.is_none() && self.ordinal_of(place.worker).is_none() {
+            if self.local.is_none() && self.ordinal_of(place.worker).is_none() {
                 self.workers.push(Worker::new(place));
                 self.slow.join();
             }
@@ -56,7 +56,7 @@ impl ModuleController {
         out: &mut Vec<ControllerCommand<L>>,
     ) {
         self.lost(now, Address::Device(device), out);
-        if self.scaler.is_some() {
+        if self.local.is_some() {
             return;
         }
         while let Some(&ordinal) = self.ordinals_on(device).first() {

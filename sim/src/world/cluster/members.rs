@@ -14,7 +14,9 @@ use spillgate_controller_policy::module::ControllerEvent;
 use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::membership::{Command, Event, FORGET_AFTER, Member, MemberDevice, Roster};
+use spillgate_protocol::membership::{
+    Command, Event, FORGET_AFTER, Listed, Member, MemberDevice, MemberList, Roster,
+};
 use spillgate_protocol::message::{Address, Place};
 use spillgate_protocol::session::{Connection, Event as SessionEvent, Greeting};
 use spillgate_worker_policy::device::DeviceEvent;
@@ -96,6 +98,18 @@ impl Registered {
         self.armed = Timestamp::MAX;
         self.is_leaving = false;
     }
+}
+
+/// The bytes of a list: its texts, and a word for each other field.
+fn bytes_of(list: &MemberList) -> usize {
+    let of = |listed: &Listed| {
+        let member = &listed.member;
+        let address = member.address.as_ref().map_or(0, |address| address.len());
+        let devices = member.devices.iter();
+        let devices: usize = devices.map(|d| d.name.len() + 4 * d.workers.len()).sum();
+        16 + member.name.len() + address + devices
+    };
+    list.iter().map(of).sum()
 }
 
 impl Cluster {
@@ -347,6 +361,9 @@ impl World {
         let connection = end.session.as_ref().and_then(|s| s.connection());
         let way = connection.and_then(|c| cluster.pairs[pair].way_of(side, c));
         if let Some(way) = way {
+            if let Registration::List(list) = &said {
+                cluster.report.traffic.lists.add(bytes_of(list));
+            }
             self.put(pair, way, 1 - side, Load::Register(said));
         }
     }

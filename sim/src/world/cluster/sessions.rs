@@ -61,6 +61,8 @@ impl World {
             self.agenda.at(self.now, Occurrence::Cluster(due));
             return Ok(());
         }
+        let travelled = cluster.report.traffic.of(envelope.from, envelope.to);
+        travelled.add(traffic::bytes(&envelope));
         if is_repeated && cluster.loses(&envelope.message) {
             return Ok(());
         }

@@ -39,6 +39,8 @@ pub(super) fn text_of(counts: &ClusterReport) -> String {
         repeated,
         rogue,
         full,
+        // In JSON alone.
+        traffic: _,
     } = counts;
     format!(
         "cluster: {greeted} greetings, {lost} losses, {unsent} messages without a session, {lost_on_purpose} lost on purpose, \
