@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
-use crate::deployment::Deployment;
+use crate::deployment::Revision;
 use crate::embedded::{Embedded, STOP_LIMIT};
 use crate::process_context::ProcessContext;
 use crate::process_role::ProcessRole;
@@ -49,13 +49,14 @@ impl InnerProcess {
         telemetry: Arc<Telemetry>,
         role: ProcessRole,
         admin: Option<AdminPort>,
-        deployments: Vec<Deployment>,
+        revision: Revision,
     ) -> Result<Self, ServeError> {
         let context = context.of_topology(role.clone());
-        let serving = Serving::start(&context, &telemetry, &deployments)?;
+        let serving = Serving::start(&context, &telemetry, &revision)?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         Certificates::of(None, Some(&role)).watch(&telemetry, stop.clone());
-        let embedded = serving.now();
+        let embedded = serving.of(revision.id);
+        let embedded = embedded.expect("it has just started");
         if let Some(admin) = admin {
             let (embedded, leaves) = (embedded.clone(), leaves.clone());
             let not_ready = move || not_ready(&embedded, &leaves);

@@ -14,7 +14,7 @@
 //! Not here: how a revision is started, and how its requests are counted. The driver performs [`Command`]s.
 
 mod admission;
-mod history;
+pub(crate) mod history;
 pub mod judgement;
 mod known;
 mod view;
@@ -28,7 +28,7 @@ pub use admission::{Admission, RevisionId, Share, key_of};
 pub use judgement::Outcomes;
 use judgement::{Judged, judge};
 use known::Known;
-pub use view::{RevisionState, RevisionView, RolloutView};
+pub use view::{RevisionState, RevisionView};
 
 /// How long a new revision is watched, unless said otherwise. Planners publish every second and workers follow the load within half a
 /// minute, so a minute shows what a revision does.
@@ -217,6 +217,12 @@ impl Rollout {
     pub fn holds(&self, id: RevisionId) -> bool {
         let mut known = self.current.iter().chain(&self.other);
         known.any(|known| known.id == id && known.is_ready)
+    }
+
+    /// Whether it may say that the revision is to be started, or started again.
+    pub fn knows(&self, id: RevisionId) -> bool {
+        let mut known = self.current.iter().chain(&self.other);
+        known.any(|known| known.id == id)
     }
 
     fn enter(&mut self, now: Timestamp, state: State) {

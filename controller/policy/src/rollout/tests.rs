@@ -74,7 +74,7 @@ impl Told {
 
     /// Revisions and what they do.
     fn shows(&self) -> String {
-        let revisions = self.rollout.view().revisions;
+        let revisions = self.rollout.view();
         let revisions = revisions.iter().map(|of| {
             let (id, state) = (of.id.0, of.state.name());
             format!("{id} {state} {}", of.share)

@@ -56,16 +56,9 @@ pub struct RevisionView {
     pub why: Option<String>,
 }
 
-/// What a rollout shows of itself: first what serves.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RolloutView {
-    /// Its revisions, and the one that was taken back last.
-    pub revisions: Vec<RevisionView>,
-}
-
 impl Rollout {
-    /// Its revisions as they are.
-    pub fn view(&self) -> RolloutView {
+    /// Its revisions as they are: what serves, what else lives, and what was taken back last.
+    pub fn view(&self) -> Vec<RevisionView> {
         let admission = self.admission();
         let view = |id, state| RevisionView {
             id,
@@ -92,12 +85,10 @@ impl Rollout {
             since: Some(back.at),
             why: Some(back.why.clone()),
         });
-        RolloutView {
-            revisions: (current.into_iter().chain(other))
-                .chain(leaving)
-                .chain(back)
-                .collect(),
-        }
+        (current.into_iter().chain(other))
+            .chain(leaving)
+            .chain(back)
+            .collect()
     }
 
     fn is_kept(&self, id: RevisionId) -> bool {
