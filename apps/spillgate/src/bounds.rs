@@ -219,7 +219,13 @@ const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Operation,
-        "definitions that still end after reloads",
+        "events of revisions that wait for the rollout",
+        count(crate::renewer::EVENTS_MAX),
+        "who tells one waits"
+    ),
+    bound!(
+        Operation,
+        "revisions that live beside the newest one",
         count(crate::serving::ENDING_MAX),
         "a further reload waits"
     ),

@@ -3,10 +3,20 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use spillgate_controller_policy::rollout::RevisionId;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::profile::ProfileSet;
 
 use crate::model_check::Families;
+
+/// What a process serves, under the id by which its rollout knows it.
+#[derive(Clone)]
+pub struct Revision {
+    /// A hash of all that the files say, and of the models' times and sizes.
+    pub id: RevisionId,
+    /// The pipelines, in the order of their files.
+    pub deployments: Vec<Deployment>,
+}
 
 /// A pipeline to be served.
 #[derive(Clone)]

@@ -70,18 +70,19 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts devices, hosts and links. Returns once every model is loaded. What `replaced` served ends, and this takes its place.
+    /// Starts devices, hosts and links. Returns once every model is loaded. Where it takes the place of
+    /// another, the `ids` of requests go on.
     ///
     /// # Errors
     /// When a device, model or profile is missing.
     pub fn start(
         context: &ProcessContext,
         deployments: &[Deployment],
-        replaced: Option<&Embedded>,
+        ids: Option<Arc<RequestIds>>,
     ) -> Result<Self, StartError> {
         check(context, deployments)?;
         let assignment = Assignment::of(context, deployments)?;
-        let hosts = Hosts::new(context, &assignment, replaced.map(|replaced| &replaced.ids));
+        let hosts = Hosts::new(context, &assignment, ids);
         let [timers, planners] =
             ["timer", "planner"].map(|of| TimerThread::start(&context.clock, of));
         let (timers, planners) = (timers?, planners?);
@@ -135,6 +136,11 @@ impl Embedded {
         Ok(address)
     }
 
+    /// Hands out the ids of its requests.
+    pub(crate) fn ids(&self) -> Arc<RequestIds> {
+        self.ids.clone()
+    }
+
     /// The clock of all parts.
     pub fn clock(&self) -> Clock {
         self.clock.clone()
@@ -155,21 +161,22 @@ impl Embedded {
         self.timers.each_ref().map(TimerThread::watch)
     }
 
-    /// Reads the state of the process, which began to serve then; `role`: what it is in its topology.
-    pub(crate) fn status(&self, role: Option<ProcessRole>, began: Instant) -> StatusReader {
-        StatusReader {
-            hosts: self.hosts.clone(),
-            links: self.links.clone(),
-            values: self.values.clone(),
-            device_names: self.all_names.clone(),
-            devices: self
-                .devices
-                .iter()
-                .map(|(id, d)| (*id, d.clone()))
-                .collect(),
-            role,
-            began,
+    /// Reads the state of a process, which began to serve then; `role`: what it is in its topology.
+    pub(crate) fn status(
+        served: Option<&Self>,
+        role: Option<ProcessRole>,
+        began: Instant,
+    ) -> StatusReader {
+        let mut reader = StatusReader::empty(role, began);
+        if let Some(served) = served {
+            reader.hosts = served.hosts.clone();
+            reader.links = served.links.clone();
+            reader.values = served.values.clone();
+            reader.device_names = served.all_names.clone();
+            let devices = served.devices.iter();
+            reader.devices = devices.map(|(id, d)| (*id, d.clone())).collect();
         }
+        reader
     }
 
     /// In which process what runs, for traces.

@@ -59,7 +59,11 @@ impl Answers {
             })
         };
         let (pipeline, module) = (name("pipeline")?, name("module")?);
-        let hosts = &self.0.now().hosts;
+        let Some(serving) = self.0.now() else {
+            // One revision has ended, and the next one is not ready.
+            return Ok(None);
+        };
+        let hosts = &serving.hosts;
         let host = hosts.iter().find(|host| host.pipeline().name == *pipeline);
         let host = host.ok_or_else(|| {
             let names = hosts.iter().map(|host| host.pipeline().name.as_str());

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
-use crate::deployment::Deployment;
+use crate::deployment::Revision;
 use crate::embedded::{Embedded, STOP_LIMIT};
 use crate::external_scaler;
 use crate::process_context::ProcessContext;
@@ -52,13 +52,14 @@ impl InnerProcess {
         telemetry: Arc<Telemetry>,
         role: ProcessRole,
         admin: Option<AdminPort>,
-        deployments: Vec<Deployment>,
+        revision: Revision,
     ) -> Result<Self, ServeError> {
         let context = context.of_topology(role.clone());
-        let serving = Serving::start(&context, &telemetry, &deployments)?;
+        let serving = Serving::start(&context, &telemetry, &revision)?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         Certificates::of(None, Some(&role)).watch(&telemetry, stop.clone());
-        let embedded = serving.now();
+        let embedded = serving.of(revision.id);
+        let embedded = embedded.expect("it has just started");
         if let Some(admin) = admin {
             let (embedded, leaves) = (embedded.clone(), leaves.clone());
             let not_ready = move || not_ready(&embedded, &leaves);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use spillgate_backend::operator::Library;
 use spillgate_controller::record::Observer;
+use spillgate_controller_policy::rollout::RolloutConfig;
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 
@@ -38,6 +39,8 @@ pub struct ProcessContext {
     pub role: Option<ProcessRole>,
     /// How long what is in flight may take to end after a stop.
     pub drain: Duration,
+    /// How another revision of its pipelines takes their place.
+    pub rollout: RolloutConfig,
     /// Hears what the start is doing.
     pub progress: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -55,6 +58,7 @@ impl ProcessContext {
             sharing: None,
             role: None,
             drain: DRAIN_DEFAULT,
+            rollout: RolloutConfig::default(),
             progress: Arc::new(|_| {}),
         }
     }

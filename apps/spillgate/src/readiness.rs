@@ -12,6 +12,10 @@ use crate::embedded::Embedded;
 /// How often readiness looks at the device threads.
 pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Why nothing is served between two revisions, or after both have failed.
+pub(crate) const NOT_SERVED: &str =
+    "the pipelines are being replaced: one revision has ended, and the next one is not ready";
+
 /// Why a process cannot serve: it ends, or a thread has died without which it cannot.
 pub(crate) fn not_ready(embedded: &Embedded, stop: &CancellationToken) -> Option<String> {
     if stop.is_cancelled() {

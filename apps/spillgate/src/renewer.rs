@@ -1,30 +1,25 @@
-//! Puts other definitions in the place of what a server serves.
+//! Puts another revision of the definition in the place of what a server serves: drives the [`Rollout`] of its pipelines, which decides.
+//! They share their devices, so they are one rollout.
+
+mod driver;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use spillgate_controller::api::Api;
-use spillgate_controller::host::PipelineHost;
+use spillgate_controller_policy::rollout::{RevisionId, RevisionState, Rollout, Share};
 use spillgate_telemetry::Telemetry;
-use tokio::sync::OwnedSemaphorePermit;
-use tonic_health::ServingStatus;
+use tokio::sync::{mpsc, oneshot};
 use tonic_health::server::HealthReporter;
 
-use crate::deployment::Deployment;
-use crate::embedded::{Embedded, STOP_LIMIT};
-use crate::freed_memory;
-use crate::health::service_of;
+use crate::deployment::Revision;
 use crate::process_context::ProcessContext;
 use crate::serving::Serving;
-use crate::start_error::StartError;
+use driver::{Driver, Offer, Told};
 
-/// How long the old definition had no request when it ends: a stream that read a frame just before the change has submitted it by
-/// then.
-const SETTLES: Duration = Duration::from_secs(1);
-/// How often is looked whether it has any.
-const LOOK: Duration = Duration::from_millis(20);
+/// Most events that wait for the driver: an offer, and what each live revision reports.
+pub(crate) const EVENTS_MAX: usize = 16;
 
-/// Why another definition cannot be served.
+/// Why another revision is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
     /// Frames could become larger than connections take.
@@ -39,34 +34,82 @@ pub enum RenewError {
         /// What connections take.
         limit: usize,
     },
-    /// Devices or models.
-    #[error(transparent)]
-    Start(#[from] StartError),
+    /// It was taken back; why.
+    #[error("{0}")]
+    TakenBack(String),
     /// The server ends.
     #[error("the server ends")]
     Ends,
 }
 
+/// What an offer came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// It was served already.
+    Same,
+    /// It was started, and takes this share of the streams.
+    Serves(Share),
+    /// It was served before, and serves again.
+    Undone,
+}
+
 /// Replaces what a server serves.
 #[derive(Clone)]
 pub struct Renewer {
-    pub(crate) context: ProcessContext,
-    pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) serving: Serving,
-    pub(crate) api: Arc<Api>,
-    pub(crate) health: HealthReporter,
+    telemetry: Arc<Telemetry>,
+    serving: Serving,
     /// Largest frame that connections take.
-    pub(crate) frame_bytes: usize,
+    frame_bytes: usize,
+    tell: mpsc::Sender<Told>,
 }
 
 impl Renewer {
-    /// Serves these pipelines from now on. Returns once they serve; what was served ends in the background. To be called in a
-    /// runtime, on a thread that may block.
+    /// Watches over what `serving` serves, in the background, until that is closed.
+    pub(crate) fn start(
+        context: &ProcessContext,
+        telemetry: &Arc<Telemetry>,
+        (serving, api): (&Serving, &Arc<Api>),
+        health: &HealthReporter,
+        frame_bytes: usize,
+        revision: Revision,
+    ) -> Self {
+        let (tell, told) = mpsc::channel(EVENTS_MAX);
+        let rollout = Rollout::new(context.rollout, context.clock.now(), revision.id);
+        serving.show(rollout.view());
+        let driver = Driver::new(
+            context.clone(),
+            telemetry.clone(),
+            (serving.clone(), api.clone()),
+            health.clone(),
+            (rollout, revision),
+            tell.clone(),
+        );
+        tokio::spawn(driver.run(told));
+        Renewer {
+            telemetry: telemetry.clone(),
+            serving: serving.clone(),
+            frame_bytes,
+            tell,
+        }
+    }
+
+    /// Whether all requests go to this revision, and nothing else is under way.
+    pub(crate) fn serves(&self, id: RevisionId) -> bool {
+        let views = self.serving.views();
+        let mut all = views.iter();
+        all.any(|view| {
+            let serves = [RevisionState::Stable, RevisionState::Watching];
+            view.id == id && serves.contains(&view.state)
+        })
+    }
+
+    /// Offers a revision. Returns once it takes requests; its rollout goes on in the background. To be called in a runtime, on a
+    /// thread that may block.
     ///
     /// # Errors
-    /// When they cannot be served. Then nothing changes.
-    pub fn renew(&self, deployments: &[Deployment]) -> Result<(), RenewError> {
-        for pipeline in deployments.iter().map(|d| &d.pipeline) {
+    /// When it cannot be served. Then what was served serves on, or again.
+    pub fn renew(&self, revision: Revision) -> Result<Renewed, RenewError> {
+        for pipeline in revision.deployments.iter().map(|d| &d.pipeline) {
             let bytes = pipeline.limits.frame_bytes;
             if bytes > self.frame_bytes {
                 return Err(RenewError::FrameBytes {
@@ -77,76 +120,10 @@ impl Renewer {
             }
             self.telemetry.register_pipeline(pipeline);
         }
-        let runtime = tokio::runtime::Handle::current();
-        let place = runtime
-            .block_on(self.serving.place_to_end())
-            .map_err(|_| RenewError::Ends)?;
-        let new = Embedded::start(&self.context, deployments, Some(&self.serving.now()))?;
-        for (id, name) in new.device_names() {
-            self.telemetry.register_device(*id, name);
-        }
-        let hosts = new.hosts.clone();
-        let old = self.serving.replace(new).map_err(|new| {
-            new.stop(STOP_LIMIT);
-            RenewError::Ends
-        })?;
-        self.api.replace(hosts.clone());
-        runtime.block_on(self.tell_health(&old, &hosts));
-        runtime.spawn(end(self.serving.clone(), old, self.context.drain, place));
-        Ok(())
-    }
-
-    async fn tell_health(&self, old: &Embedded, hosts: &[Arc<PipelineHost>]) {
-        let name_of = |host: &Arc<PipelineHost>| service_of(&host.pipeline().name);
-        for host in hosts {
-            let serving = ServingStatus::Serving;
-            self.health.set_service_status(name_of(host), serving).await;
-        }
-        let mut health = self.health.clone();
-        let kept: Vec<String> = hosts.iter().map(name_of).collect();
-        for gone in old
-            .hosts
-            .iter()
-            .map(name_of)
-            .filter(|name| !kept.contains(name))
-        {
-            health.clear_service_status(&gone).await;
-        }
-    }
-}
-
-/// Ends what was served before, once it has no request any more.
-async fn end(serving: Serving, old: Arc<Embedded>, drain: Duration, place: OwnedSemaphorePermit) {
-    let in_flight = || old.hosts.iter().map(|host| host.in_flight()).sum::<usize>();
-    let began = Instant::now();
-    let mut idle_since = Instant::now();
-    while idle_since.elapsed() < SETTLES && began.elapsed() < drain.max(SETTLES) {
-        tokio::time::sleep(LOOK).await;
-        if in_flight() > 0 {
-            idle_since = Instant::now();
-        }
-    }
-    let aborted = in_flight();
-    if aborted > 0 {
-        tracing::warn!(
-            aborted,
-            "requests of the old definition did not end in time and were dropped"
-        );
-    }
-    for host in &old.hosts {
-        host.drain();
-        host.abort();
-    }
-    serving.forget(&old);
-    let stopped = tokio::task::spawn_blocking(move || {
-        let busy = old.stop(STOP_LIMIT);
-        drop(old);
-        // Models and queues of one definition are megabytes, and the next one has taken its own already.
-        freed_memory::give_back();
-        drop(place);
-        busy
-    });
-    for device in stopped.await.unwrap_or_default() {
-        tracing::warn!(device, "a device of the old definition was still busy");
+        let (answer, answered) = oneshot::channel();
+        let offer = Told::Offered(Offer { revision, answer });
+        let sent = self.tell.blocking_send(offer);
+        sent.map_err(|_| RenewError::Ends)?;
+        answered.blocking_recv().unwrap_or(Err(RenewError::Ends))
     }
 }

@@ -22,13 +22,13 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Revision};
 use crate::external_scaler;
 use crate::freed_memory;
 use crate::health::{GuardedHealth, full, set_health};
 use crate::ports::bind;
 use crate::process_context::ProcessContext;
-use crate::readiness::{READINESS_INTERVAL, not_ready, without_workers};
+use crate::readiness::{NOT_SERVED, READINESS_INTERVAL, not_ready, without_workers};
 use crate::reload::Reload;
 use crate::renewer::Renewer;
 use crate::security::Security;
@@ -128,13 +128,14 @@ impl Server {
         telemetry: Arc<Telemetry>,
         port: ClientPort,
         admin: Option<AdminPort>,
-        deployments: Vec<Deployment>,
+        revision: Revision,
     ) -> Result<Self, ServeError> {
         // The port first: one in use should not cost the loading of models.
         let listener = bind(port.listen, "--listen").await?;
-        let limits = port.edge_limits(&context, &deployments);
-        let serving = Serving::start(&context, &telemetry, &deployments)?;
-        let embedded = serving.now();
+        let limits = port.edge_limits(&context, &revision.deployments);
+        let serving = Serving::start(&context, &telemetry, &revision)?;
+        let embedded = serving.of(revision.id);
+        let embedded = embedded.expect("it has just started");
         let frame_bytes = limits.message_bytes - MESSAGE_OVERHEAD;
         let edge = Edge::new(
             limits,
@@ -172,7 +173,9 @@ impl Server {
             let status = serving.status(&context);
             let (edge, serving, leaves) = (edge.clone(), serving.clone(), leaves.clone());
             let not_ready = move || {
-                let embedded = serving.now();
+                let Some(embedded) = serving.now() else {
+                    return Some(NOT_SERVED.to_owned());
+                };
                 let why = not_ready(&embedded, &leaves).or_else(|| full(&edge));
                 why.or_else(|| without_workers(&embedded.hosts))
             };
@@ -198,14 +201,14 @@ impl Server {
         Ok(Server {
             address,
             admin_address,
-            renewer: Renewer {
-                context: context.clone(),
-                telemetry: telemetry.clone(),
-                serving: serving.clone(),
-                api,
-                health: health.clone(),
+            renewer: Renewer::start(
+                &context,
+                &telemetry,
+                (&serving, &api),
+                &health,
                 frame_bytes,
-            },
+                revision,
+            ),
             context,
             telemetry,
             serving,
@@ -220,7 +223,8 @@ impl Server {
 
     /// The hosts, in the order of the deployments.
     pub fn hosts(&self) -> Vec<Arc<PipelineHost>> {
-        self.serving.now().hosts.clone()
+        let now = self.serving.now();
+        now.map_or_else(Vec::new, |now| now.hosts.clone())
     }
 
     /// Requests that have not ended.
@@ -250,12 +254,9 @@ impl Server {
 
     /// Names of the devices.
     pub fn devices(&self) -> Vec<String> {
-        self.serving
-            .now()
-            .device_names()
-            .iter()
-            .map(|(_, name)| name.clone())
-            .collect()
+        let now = self.serving.now();
+        let names = now.iter().flat_map(|now| now.device_names());
+        names.map(|(_, name)| name.clone()).collect()
     }
 }
 
@@ -268,7 +269,9 @@ async fn watch(serving: Serving, health: HealthReporter, stop: CancellationToken
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        let embedded = serving.now();
+        let Some(embedded) = serving.now() else {
+            continue;
+        };
         if let Some(why) = not_ready(&embedded, &stop) {
             tracing::error!(why, "not ready");
             set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;

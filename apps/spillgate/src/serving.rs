@@ -1,41 +1,40 @@
-//! What a process serves now, and what it served before and has not ended yet: a reload puts a new definition beside the old
-//! one, new requests go to the new one, and the old one ends with its last request.
+//! What a process serves: a revision of its definition, and during a rollout a second one beside it; and those that end with their
+//! last request.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
 use spillgate_controller::host::PipelineHost;
+use spillgate_controller_policy::rollout::{Admission, RevisionId, RevisionView, Share};
 use spillgate_telemetry::Telemetry;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use spillgate_telemetry::metrics::{PlannerReadings, RevisionReading};
 
-use crate::deployment::Deployment;
+use crate::deployment::Revision;
 use crate::embedded::Embedded;
 use crate::process_context::ProcessContext;
 use crate::start_error::StartError;
 use crate::status::StatusReader;
 
-/// Most definitions that end at a time. Each holds its threads and models until then, so a further reload waits.
+/// Most revisions that live beside the newest one: the one before it, and one that ends. Each holds its threads and models until it
+/// ends, so a further reload waits.
 pub(crate) const ENDING_MAX: usize = 2;
 
 /// What is served now. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Serving {
-    generations: Arc<RwLock<Generations>>,
-    /// Places for definitions that end. Closed when the server ends.
-    ending: Arc<Semaphore>,
+    revisions: Arc<RwLock<Revisions>>,
 }
 
-struct Generations {
-    current: Arc<Embedded>,
-    /// Earlier ones that still have requests.
-    ending: Vec<Arc<Embedded>>,
+struct Revisions {
+    /// All that hold devices.
+    live: Vec<(RevisionId, Arc<Embedded>)>,
+    admission: Admission,
+    /// As the rollout shows them.
+    views: Vec<RevisionView>,
     /// The server ends: nothing takes the place of what is served any more.
     is_closed: bool,
 }
-
-/// The server ends.
-pub(crate) struct ServerEnds;
 
 impl Serving {
     /// Starts what a process holds, observed by its telemetry.
@@ -45,26 +44,44 @@ impl Serving {
     pub(crate) fn start(
         context: &ProcessContext,
         telemetry: &Telemetry,
-        deployments: &[Deployment],
+        revision: &Revision,
     ) -> Result<Self, StartError> {
-        for deployment in deployments {
+        for deployment in &revision.deployments {
             telemetry.register_pipeline(&deployment.pipeline);
         }
-        let embedded = Embedded::start(context, deployments, None)?;
+        let embedded = Embedded::start(context, &revision.deployments, None)?;
         for (id, name) in embedded.device_names() {
             telemetry.register_device(*id, name);
         }
         if let Some(role) = &context.role {
             telemetry.register_processes(embedded.processes(role));
         }
-        let serving = Serving::new(embedded);
+        let revisions = Revisions {
+            live: vec![(revision.id, Arc::new(embedded))],
+            admission: Admission::One(revision.id),
+            views: Vec::new(),
+            is_closed: false,
+        };
+        let serving = Serving {
+            revisions: Arc::new(RwLock::new(revisions)),
+        };
         telemetry.register_queue_lengths(Box::new({
             let serving = serving.clone();
-            move || (serving.now().queue_lengths())()
+            move || {
+                let now = serving.now();
+                now.map_or_else(Vec::new, |now| (now.queue_lengths())())
+            }
         }));
         telemetry.register_planners(Box::new({
             let serving = serving.clone();
-            move || (serving.now().planners())()
+            move || {
+                let now = serving.now();
+                now.map_or_else(PlannerReadings::default, |now| (now.planners())())
+            }
+        }));
+        telemetry.register_revisions(Box::new({
+            let serving = serving.clone();
+            move || serving.readings()
         }));
         Ok(serving)
     }
@@ -72,37 +89,41 @@ impl Serving {
     /// Reads the state of the process at any time.
     pub(crate) fn status(&self, context: &ProcessContext) -> impl Fn() -> StatusReader + use<> {
         let (serving, role, began) = (self.clone(), context.role.clone(), Instant::now());
-        move || serving.now().status(role.clone(), began)
-    }
-
-    fn new(embedded: Embedded) -> Self {
-        let generations = Generations {
-            current: Arc::new(embedded),
-            ending: Vec::new(),
-            is_closed: false,
-        };
-        Serving {
-            generations: Arc::new(RwLock::new(generations)),
-            ending: Arc::new(Semaphore::new(ENDING_MAX)),
+        let clock = context.clock.clone();
+        move || StatusReader {
+            revisions: serving.views(),
+            now: clock.now(),
+            ..Embedded::status(serving.now().as_deref(), role.clone(), began)
         }
     }
 
-    /// What new requests go to.
-    pub(crate) fn now(&self) -> Arc<Embedded> {
-        self.generations.read().current.clone()
+    /// What most new requests go to; `None` while one revision has ended and the next one is not ready.
+    pub(crate) fn now(&self) -> Option<Arc<Embedded>> {
+        let revisions = self.revisions.read();
+        let share = |(id, _): &&(RevisionId, Arc<Embedded>)| revisions.admission.share_of(*id);
+        let most = revisions.live.iter().max_by_key(share)?;
+        (share(&most) > Share::NONE).then(|| most.1.clone())
     }
 
-    /// All that has requests.
-    pub(crate) fn all(&self) -> Vec<Arc<Embedded>> {
-        let generations = self.generations.read();
-        let ending = generations.ending.iter().cloned();
-        ending.chain([generations.current.clone()]).collect()
+    /// The revision, if it lives.
+    pub(crate) fn of(&self, id: RevisionId) -> Option<Arc<Embedded>> {
+        let revisions = self.revisions.read();
+        let mut live = revisions.live.iter();
+        let found = live.find(|(of, _)| *of == id);
+        found.map(|(_, embedded)| embedded.clone())
     }
 
-    /// The hosts of all that has requests.
+    /// All that may have requests.
+    pub(crate) fn all(&self) -> Vec<(RevisionId, Arc<Embedded>)> {
+        self.revisions.read().live.clone()
+    }
+
+    /// The hosts of all that may have requests.
     pub(crate) fn all_hosts(&self) -> Vec<Arc<PipelineHost>> {
         let all = self.all();
-        all.iter().flat_map(|e| e.hosts.iter().cloned()).collect()
+        all.iter()
+            .flat_map(|(_, e)| e.hosts.iter().cloned())
+            .collect()
     }
 
     /// Requests that have not ended.
@@ -112,40 +133,67 @@ impl Serving {
 
     /// From now on nothing takes the place of what is served.
     pub(crate) fn close(&self) {
-        self.generations.write().is_closed = true;
-        self.ending.close();
+        self.revisions.write().is_closed = true;
     }
 
-    /// Waits until another definition may end, and takes a place for it.
+    /// Whether the server ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.revisions.read().is_closed
+    }
+
+    /// Another revision can serve.
     ///
     /// # Errors
-    /// When the server ends.
-    pub(crate) async fn place_to_end(&self) -> Result<OwnedSemaphorePermit, ServerEnds> {
-        if self.ending.available_permits() == 0 {
-            tracing::info!(
-                "a reload waits for an earlier definition, whose last requests have not ended"
-            );
+    /// It, where the server ends.
+    pub(crate) fn add(&self, id: RevisionId, embedded: Embedded) -> Result<(), Box<Embedded>> {
+        let mut revisions = self.revisions.write();
+        if revisions.is_closed {
+            return Err(Box::new(embedded));
         }
-        let place = self.ending.clone().acquire_owned().await;
-        place.map_err(|_| ServerEnds)
+        revisions.live.push((id, Arc::new(embedded)));
+        Ok(())
     }
 
-    /// Puts another in the place of what is served. Returns that one.
-    ///
-    /// # Errors
-    /// The other one, where the server ends.
-    pub(crate) fn replace(&self, by: Embedded) -> Result<Arc<Embedded>, Box<Embedded>> {
-        let mut generations = self.generations.write();
-        if generations.is_closed {
-            return Err(Box::new(by));
-        }
-        let old = std::mem::replace(&mut generations.current, Arc::new(by));
-        generations.ending.push(old.clone());
-        Ok(old)
+    /// New requests go there from now on.
+    pub(crate) fn admit(&self, admission: Admission) {
+        self.revisions.write().admission = admission;
     }
 
+    /// The revisions, as the rollout shows them.
+    pub(crate) fn views(&self) -> Vec<RevisionView> {
+        self.revisions.read().views.clone()
+    }
+
+    /// What `/status` shows of the revisions.
+    pub(crate) fn show(&self, views: Vec<RevisionView>) {
+        self.revisions.write().views = views;
+    }
+
+    /// The revision has ended.
     pub(crate) fn forget(&self, ended: &Arc<Embedded>) {
-        let mut generations = self.generations.write();
-        generations.ending.retain(|e| !Arc::ptr_eq(e, ended));
+        let mut revisions = self.revisions.write();
+        revisions.live.retain(|(_, e)| !Arc::ptr_eq(e, ended));
+    }
+
+    /// What the requests of each live revision came to, for metrics.
+    fn readings(&self) -> Vec<RevisionReading> {
+        let admission = self.revisions.read().admission;
+        let of = |id: RevisionId, host: &PipelineHost| {
+            let outcomes = host.outcomes();
+            RevisionReading {
+                pipeline: host.pipeline().name.clone(),
+                revision: id.to_string(),
+                share: admission.share_of(id).part(),
+                requests: [
+                    ("completed", outcomes.in_time),
+                    ("late", outcomes.late),
+                    ("dropped", outcomes.dropped),
+                    ("failed", outcomes.failed),
+                ],
+            }
+        };
+        let all = self.all().into_iter();
+        let each = all.map(|(id, e)| e.hosts.iter().map(|h| of(id, h)).collect::<Vec<_>>());
+        each.flatten().collect()
     }
 }

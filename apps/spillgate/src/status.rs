@@ -11,9 +11,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_controller_policy::gateway::{GatewayView, ModuleView, WorkerHealth};
+use spillgate_controller_policy::rollout::RevisionView;
 use spillgate_link::links::{PeerLinks, PeerView};
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, ModuleState};
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
@@ -104,6 +106,9 @@ pub struct PipelineStatus {
     pub gate: Option<f64>,
     /// What comes of the requests of the next seconds if as many come as lately; `null` where no controller has published.
     pub next: Option<Forecast>,
+    /// The revisions that live, and the one that was taken back last; of a gateway alone.
+    #[serde(default)]
+    pub revisions: Vec<RevisionStatus>,
     /// The modules of which the process knows something.
     pub modules: Vec<ModuleStatus>,
     /// What serves its streams, where a module's variants are chosen and the process is a gateway.
@@ -112,6 +117,22 @@ pub struct PipelineStatus {
     /// The streams with names that sent most.
     #[serde(default)]
     pub named: Vec<NamedStreamStatus>,
+}
+
+/// A revision of the pipelines of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RevisionStatus {
+    /// Its id.
+    pub revision: String,
+    /// The part of the streams that go to it.
+    pub share: f64,
+    /// `stable`, `starting`, `old` (it serves beside one that starts or has a share), `moving` (it has a share), `watching`, `idle` (it is
+    /// kept to serve again at once), `draining`, `taken_back`.
+    pub state: String,
+    /// For how long, in seconds; `null` where that is not kept.
+    pub for_s: Option<f64>,
+    /// Why it was taken back.
+    pub why: Option<String>,
 }
 
 /// A stream with a name (`spillgate stream --name`), over all its connections since the process began.
@@ -283,9 +304,27 @@ pub(crate) struct StatusReader {
     pub(crate) devices: Vec<(DeviceId, Device)>,
     pub(crate) role: Option<ProcessRole>,
     pub(crate) began: Instant,
+    /// As the rollout shows them.
+    pub(crate) revisions: Vec<RevisionView>,
+    pub(crate) now: Timestamp,
 }
 
 impl StatusReader {
+    /// Of a process that serves nothing.
+    pub(crate) fn empty(role: Option<ProcessRole>, began: Instant) -> Self {
+        StatusReader {
+            hosts: Vec::new(),
+            links: Vec::new(),
+            values: Vec::new(),
+            device_names: Vec::new(),
+            devices: Vec::new(),
+            role,
+            began,
+            revisions: Vec::new(),
+            now: Timestamp::ZERO,
+        }
+    }
+
     /// The state now.
     pub(crate) fn read(&self, not_ready: Option<String>) -> Status {
         let role = self.role.as_ref();
@@ -368,11 +407,23 @@ impl StatusReader {
                     load: Some(f.load()).filter(|load| load.is_finite()),
                     dropped: f.dropped(),
                 }),
+            revisions: self.revisions.iter().map(|of| self.revision(of)).collect(),
             modules: pipeline.modules.iter().filter_map(module).collect(),
             adaptation: (gateway.as_ref())
                 .and_then(|g| g.adaptation.as_ref())
                 .map(|view| AdaptationStatus::of(pipeline, view)),
             named: host.stream_counts().into_iter().map(named).collect(),
+        }
+    }
+
+    fn revision(&self, of: &RevisionView) -> RevisionStatus {
+        let since = of.since.map(|since| self.now.since(since));
+        RevisionStatus {
+            revision: of.id.to_string(),
+            share: of.share.part(),
+            state: of.state.name().to_owned(),
+            for_s: since.map(|since| since.as_secs_f64()),
+            why: of.why.clone(),
         }
     }
 

@@ -18,6 +18,7 @@ mod peers;
 mod pipeline;
 mod planners;
 mod read;
+mod revisions;
 mod values;
 
 use std::fmt;
@@ -57,6 +58,8 @@ use planners::PlannerCollector;
 pub use planners::{
     ClientReading, PlannerReading, PlannerReadings, ReadPlanners, StreamsReading, WorkersReading,
 };
+use revisions::RevisionCollector;
+pub use revisions::{ReadRevisions, RevisionReading};
 use values::ValuesCollector;
 pub use values::{ReadValues, ValuesReading};
 
@@ -142,6 +145,7 @@ pub struct Metrics {
     peers: Arc<PeerCollector>,
     placed: Arc<DeviceCollector>,
     values: Arc<ValuesCollector>,
+    revisions: Arc<RevisionCollector>,
     losses: Losses,
 }
 
@@ -240,6 +244,8 @@ impl Metrics {
         registry.register_collector(Box::new(placed.clone()));
         let values = Arc::new(ValuesCollector::default());
         registry.register_collector(Box::new(values.clone()));
+        let revisions = Arc::new(RevisionCollector::default());
+        registry.register_collector(Box::new(revisions.clone()));
 
         let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
         let span = |cause| lost_spans.handle(CauseLabels { cause });
@@ -266,13 +272,18 @@ impl Metrics {
             peers,
             placed,
             values,
+            revisions,
             losses,
         }
     }
 
-    /// Makes the handles of a pipeline before its first request. A pipeline of the same name continues the same
-    /// series.
+    /// Makes the handles of a pipeline before its first request, and shows its objective. A pipeline of the same name continues the
+    /// same series.
     pub fn register_pipeline(&self, pipeline: &Arc<Pipeline>) {
+        let slo = self.families.slo.handle(PipelineLabels {
+            pipeline: pipeline.name.clone(),
+        });
+        slo.set(pipeline.slo.as_secs_f64());
         let mut pipelines = self.pipelines.write();
         if pipelines
             .iter()
@@ -334,6 +345,11 @@ impl Metrics {
     /// Sets the reader of values that processes exchange, called at each scrape.
     pub fn register_values(&self, read: ReadValues) {
         *self.values.source.write() = Some(read);
+    }
+
+    /// Sets the reader of the live revisions, called at each scrape.
+    pub fn register_revisions(&self, read: ReadRevisions) {
+        *self.revisions.source.write() = Some(read);
     }
 
     /// A request ended.

@@ -12,7 +12,7 @@ use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::metrics::{
     Metrics, QueueLengths, ReadCertificates, ReadDevices, ReadEdge, ReadPeers, ReadPlanners,
-    ReadValues,
+    ReadRevisions, ReadValues,
 };
 use crate::processes::{KnownProcesses, Processes};
 use crate::request_log;
@@ -177,6 +177,11 @@ impl Telemetry {
     /// Sets the reader of values that processes exchange.
     pub fn register_values(&self, read: ReadValues) {
         self.metrics.register_values(read);
+    }
+
+    /// Sets the reader of the live revisions, called at each scrape.
+    pub fn register_revisions(&self, read: ReadRevisions) {
+        self.metrics.register_revisions(read);
     }
 
     /// The metrics.

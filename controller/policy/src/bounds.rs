@@ -112,6 +112,24 @@ pub const BOUNDS: &[Bound] = &[
         "they end; what they took is answered"
     ),
     bound!(
+        Operation,
+        "time for a revision to become ready",
+        time(crate::rollout::READY_LIMIT),
+        "it is taken back"
+    ),
+    bound!(
+        Operation,
+        "parts of ten seconds of a revision's outcomes that are kept, by pipeline",
+        count(crate::rollout::history::SLOTS),
+        "the oldest is forgotten"
+    ),
+    bound!(
+        Operation,
+        "age of the old revision's outcomes that a new one is compared with",
+        time(crate::rollout::history::AGE_MAX),
+        "failures alone are judged"
+    ),
+    bound!(
         Batches,
         "the largest batch that a plan chooses",
         count(crate::plan::BATCH_LIMIT),

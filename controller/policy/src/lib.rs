@@ -3,7 +3,7 @@
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
 //! tokens ([`access`]) and clients ([`clients`]), the variant and worker of each client ([`adaptation`]), the models that a frame asks for
 //! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`connection_admission`]), which messages of a client's streams are
-//! taken in ([`intake`]), and [`plan`]s of batch sizes
+//! taken in ([`intake`]), how a revision takes the place of another ([`rollout`]), and [`plan`]s of batch sizes
 //! and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
@@ -25,6 +25,7 @@ pub mod module;
 pub mod plan;
 pub mod planner;
 pub mod refusal;
+pub mod rollout;
 pub mod scaling;
 pub mod shares;
 mod stage;
@@ -38,4 +39,5 @@ pub use module::ModuleController;
 pub use plan::Planned;
 pub use planner::{ModuleState, StatePlanner};
 pub use refusal::Refusal;
+pub use rollout::Rollout;
 pub use shares::Shares;

@@ -27,6 +27,8 @@ pub enum Refusal {
     },
     /// The server is shutting down.
     Draining,
+    /// One revision of the pipeline has ended, and the next one is not ready yet.
+    Replaced,
     /// Its deadline had passed when it came.
     Expired,
     /// It cannot be in time even if it had the pipeline for itself.
@@ -121,6 +123,7 @@ impl Refusal {
                 DropReason::QueueFull
             }
             Refusal::Draining => DropReason::Draining,
+            Refusal::Replaced => return "replaced",
             Refusal::Expired => DropReason::Expired,
             Refusal::Hopeless => DropReason::Predicted,
             Refusal::Overload(Shortfall::Pipeline) => DropReason::Overload,
@@ -156,6 +159,14 @@ impl Refusal {
         )
     }
 
+    /// Whether the pipeline would have served it with more workers.
+    pub fn is_for_want_of_capacity(&self) -> bool {
+        matches!(
+            self,
+            Refusal::Full { .. } | Refusal::Hopeless | Refusal::Overload(_)
+        )
+    }
+
     /// The fair share that was used up, in requests a second.
     pub fn share(&self) -> Option<f64> {
         match self {
@@ -181,6 +192,9 @@ impl Refusal {
                 "refused: {limit} frames of this stream are in flight already (limits.in_flight_per_stream)"
             ),
             Refusal::Draining => "refused: the server is shutting down".to_owned(),
+            Refusal::Replaced => {
+                "refused: the pipelines are being replaced (--rollout recreate); send again in some seconds".to_owned()
+            }
             Refusal::Expired => "refused: its time was over when it came".to_owned(),
             Refusal::Hopeless => {
                 "refused: it could not be in time even if it had the pipeline for itself".to_owned()

@@ -3,17 +3,16 @@
 
 mod adapting;
 mod party;
+mod served;
 pub(crate) mod stream;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
-use indexmap::IndexMap;
-use parking_lot::RwLock;
 use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::rollout::{Admission, RevisionId};
 use spillgate_controller_policy::variant_selector::FrameSize;
 use spillgate_picture::Picture;
 use spillgate_picture::{Frame, FrameFormat};
@@ -33,6 +32,7 @@ use crate::edge::{Asking, Call, LeftOut};
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::{Sizes, TraceContext};
 use party::Shared;
+use served::{Served, Serves};
 
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
 pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
@@ -44,22 +44,12 @@ const NAME_MAX: usize = 64;
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Pipelines by name.
-type Hosts = IndexMap<String, Arc<PipelineHost>>;
-
 /// Serves the pipelines of one process.
 pub struct Api {
-    hosts: RwLock<Arc<Hosts>>,
-    /// Rises when the pipelines are replaced: streams look theirs up anew.
-    generation: AtomicU64,
+    serves: Serves,
     sampler: Sampler,
     /// The name of clients that give none.
     unnamed: Arc<str>,
-}
-
-fn by_name(hosts: Vec<Arc<PipelineHost>>) -> Arc<Hosts> {
-    let named = hosts.into_iter().map(|h| (h.pipeline().name.clone(), h));
-    Arc::new(named.collect())
 }
 
 /// The API as one call sees it.
@@ -69,24 +59,27 @@ pub(crate) struct ApiCall {
 }
 
 impl Api {
-    /// The API of these pipelines.
+    /// The API of these pipelines, all of one revision.
     pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
+        let revision = RevisionId(0);
         Api {
-            hosts: RwLock::new(by_name(hosts)),
-            generation: AtomicU64::new(0),
+            serves: Serves::new(Served::new(Admission::One(revision), [(revision, hosts)])),
             sampler,
             unnamed: Arc::from(""),
         }
     }
 
-    /// Serves these pipelines from now on. Requests that were accepted before end where they are.
-    pub fn replace(&self, hosts: Vec<Arc<PipelineHost>>) {
-        *self.hosts.write() = by_name(hosts);
-        self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    /// New requests go to these hosts from now on, by revision. Requests that were accepted before end where they are. Where nobody is
+    /// admitted, streams stay open and their frames are refused.
+    pub fn admit(
+        &self,
+        admission: Admission,
+        hosts: impl IntoIterator<Item = (RevisionId, Vec<Arc<PipelineHost>>)>,
+    ) {
+        match admission {
+            Admission::Nobody => self.serves.nobody(),
+            _ => self.serves.replace(Served::new(admission, hosts)),
+        }
     }
 
     /// The API for this call.
@@ -97,31 +90,43 @@ impl Api {
         })
     }
 
-    /// The pipeline of that name. A pipeline that the caller may not use does not exist for it.
-    fn host(&self, call: &Call, name: &str) -> Result<Arc<PipelineHost>, Refusal> {
-        if let Some(host) = self.hosts.read().get(name)
-            && call.allows(name)
+    /// The pipeline of that name that takes requests with this key. A pipeline that the caller may not use does not exist for it.
+    fn host(&self, call: &Call, name: &str, key: u64) -> Result<Arc<PipelineHost>, Refusal> {
+        let served = self.serves.now();
+        if call.allows(name)
+            && let Some(host) = served.host(name, key)
         {
             return Ok(host.clone());
         }
-        let hosts = self.hosts_for(call);
-        let known = hosts.iter().map(|h| h.pipeline().name.clone()).collect();
-        match &hosts[..] {
-            [only] if name.is_empty() => Ok(only.clone()),
-            [_, ..] if name.is_empty() => Err(Refusal::UnnamedPipeline { known }),
-            _ => Err(Refusal::UnknownPipeline {
-                name: cut(name).to_owned(),
-                known,
-            }),
+        let all = self.hosts_for(call);
+        match &all[..] {
+            [only] if name.is_empty() => {
+                let host = served.host(&only.pipeline().name, key);
+                Ok(host.unwrap_or(only).clone())
+            }
+            _ => Err(self.unknown(call, name)),
         }
     }
 
-    /// The pipelines that the caller may use.
+    /// Why a call that names this pipeline cannot be served.
+    fn unknown(&self, call: &Call, name: &str) -> Refusal {
+        let hosts = self.hosts_for(call);
+        let known: Vec<String> = hosts.iter().map(|h| h.pipeline().name.clone()).collect();
+        match known.is_empty() || !name.is_empty() {
+            false => Refusal::UnnamedPipeline { known },
+            true => Refusal::UnknownPipeline {
+                name: cut(name).to_owned(),
+                known,
+            },
+        }
+    }
+
+    /// The pipelines that the caller may use; of two revisions those that most requests go to.
     fn hosts_for(&self, call: &Call) -> Vec<Arc<PipelineHost>> {
-        let all = self.hosts.read().clone();
-        let all = all.values();
-        let allowed = all.filter(|host| call.allows(&host.pipeline().name));
-        allowed.cloned().collect()
+        let all = self.serves.now().all();
+        let allowed = all.into_iter();
+        let allowed = allowed.filter(|host| call.allows(&host.pipeline().name));
+        allowed.collect()
     }
 
     /// Asks whether the call's token may send one more frame.
@@ -129,7 +134,7 @@ impl Api {
         let name = &host.pipeline().name;
         call.ask(name).map_err(|refusal| match refusal {
             // A token may have rights to pipelines that are not served here.
-            Refusal::UnknownPipeline { .. } => self.host(call, name).err().unwrap_or(refusal),
+            Refusal::UnknownPipeline { .. } => self.host(call, name, 0).err().unwrap_or(refusal),
             _ => refusal,
         })
     }
@@ -172,6 +177,9 @@ impl Api {
         } = asked;
         // The frame is a part of the message, so it keeps the message's lease.
         let message = call.take_message();
+        if self.serves.is_gap() {
+            return Err(Refusal::Replaced);
+        }
         let number = frame.number;
         let on_end = match self.ask(host, call)? {
             None => on_end,
@@ -305,7 +313,7 @@ impl Spillgate for ApiCall {
         let timeout = grpc_timeout(request.metadata())?;
         let ApiCall { api, call } = self;
         let (metadata, _, message) = request.into_parts();
-        let host = api.host(call, &message.pipeline);
+        let host = api.host(call, &message.pipeline, api.serves.request_key());
         let host = host.map_err(|refusal| convert::call_refused(&refusal))?;
         let frame = message
             .frame
@@ -359,10 +367,16 @@ impl Spillgate for ApiCall {
         let ApiCall { api, call } = self;
         let pipelines = match request.get_ref().pipeline.as_str() {
             "" => api.hosts_for(call).iter().map(|h| describe(h)).collect(),
-            name => match api.host(call, name) {
-                Ok(host) => vec![describe(&host)],
-                Err(refusal) => return Err(convert::call_refused(&refusal)),
-            },
+            name => {
+                let mut allowed = api.hosts_for(call).into_iter();
+                match allowed.find(|host| host.pipeline().name == name) {
+                    Some(host) => vec![describe(&host)],
+                    None => {
+                        let refusal = api.unknown(call, name);
+                        return Err(convert::call_refused(&refusal));
+                    }
+                }
+            }
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(pb::DescribeResponse { pipelines, version }))

@@ -111,7 +111,7 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::FrameTooLarge { .. }
         | Refusal::Memory(_)
         | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
-        Refusal::Draining => Code::Unavailable,
+        Refusal::Draining | Refusal::Replaced => Code::Unavailable,
         Refusal::UnknownToken => Code::Unauthenticated,
         Refusal::UnknownPipeline { .. }
         | Refusal::NoFamily { .. }
@@ -325,6 +325,7 @@ mod tests {
             Refusal::Full { limit: 1 },
             Refusal::StreamFull { limit: 1 },
             Refusal::Draining,
+            Refusal::Replaced,
             Refusal::Expired,
             Refusal::Hopeless,
             Refusal::Overload(Shortfall::Pipeline),

@@ -21,6 +21,7 @@ use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::rollout::Outcomes;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
 use spillgate_controller_policy::variant_selector::{FrameSize, StreamKey};
@@ -40,8 +41,8 @@ use spillgate_protocol::message::{Address, Envelope, Filled, Place, Places};
 
 use asks::Asks;
 pub(crate) use asks::{Listening, OnAsk};
-use counts::Tally;
 pub use counts::{COUNTED_MAX, ClientCount, Counted, STREAMS_COUNTED_MAX};
+use counts::{OutcomeCounts, Tally};
 use drive::keep;
 use outbox::Outbox;
 pub use views::{ControllerView, PlannerView};
@@ -273,6 +274,7 @@ pub struct PipelineHost {
     /// Of clients.
     rights: RightsByKey,
     counts: Mutex<Tally>,
+    outcomes: OutcomeCounts,
     asks: Asks,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
@@ -331,6 +333,7 @@ impl PipelineHost {
         PipelineHost {
             rights: RightsByKey::new(&pipeline.clients),
             counts: Mutex::default(),
+            outcomes: OutcomeCounts::default(),
             asks: Asks::default(),
             watched: pipeline.watched(),
             pipeline,
@@ -419,6 +422,7 @@ impl PipelineHost {
         } = submission;
         let id = self.ids.next();
         let name = client.clone();
+        let is_background = party.background;
         // Of a request that is refused all this is freed without the host's lock.
         let mut opened = Some(OpenRequest {
             admitted_at: Timestamp::ZERO,
@@ -466,7 +470,12 @@ impl PipelineHost {
             Ok(id)
         });
         self.counts.lock().sent(&counted, &name, submitted.is_err());
-        submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
+        submitted.inspect_err(|refusal: &Refusal| {
+            if refusal.is_for_want_of_capacity() && !is_background {
+                self.outcomes.refused();
+            }
+            self.note_refused(refusal.label());
+        })
     }
 
     /// A frame was refused before it was submitted.
@@ -516,6 +525,11 @@ impl PipelineHost {
     /// What the streams with names sent and got, of those that send most.
     pub fn stream_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
         self.counts.lock().streams.all()
+    }
+
+    /// What its requests came to, as a rollout judges them.
+    pub fn outcomes(&self) -> Outcomes {
+        self.outcomes.read()
     }
 
     /// The client left: whatever the request still waits for is freed.

@@ -337,7 +337,7 @@ fn begin(
         bail!("process {name:?} has no address in the topology");
     }
     link_warnings(&role).iter().for_each(|line| say(line));
-    let inner = InnerProcess::start(context, telemetry, role, admin, loaded.deployments);
+    let inner = InnerProcess::start(context, telemetry, role, admin, loaded.revision);
     let inner = tokio::runtime::Handle::current().block_on(inner)?;
     Ok((inner, reload))
 }

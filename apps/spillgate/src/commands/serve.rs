@@ -3,6 +3,8 @@
 pub(crate) mod descriptors;
 pub(super) mod pipeline_files;
 mod progress;
+mod reload;
+mod rollout;
 pub(crate) mod signals;
 pub(crate) mod start;
 
@@ -23,6 +25,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 use spillgate_controller::convert::is_emulated;
 use spillgate_controller::edge::TlsFiles;
+use spillgate_controller_policy::rollout::RolloutConfig;
 use spillgate_pipeline::address;
 use spillgate_pipeline::time::format_duration;
 use spillgate_process::account::Account;
@@ -153,6 +156,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_DRAIN_DELAY",
         value_parser = duration(DRAIN_MAX, "a second signal ends the delay at any time"))]
     drain_delay: Option<Duration>,
+    /// How pipelines that changed (SIGHUP) take the place of the old ones: `at-once`; `5%` of the streams for one watch, then all;
+    /// or `recreate`, where memory or devices do not hold both: the old ones end first, and meanwhile nothing is served. A watch
+    /// judges the new ones; `,watch=0s` leaves it out [default: at-once,watch=1m]
+    #[arg(long, env = "SPILLGATE_ROLLOUT", value_name = "HOW[,watch=TIME]", value_parser = rollout::rollout)]
+    rollout: Option<RolloutConfig>,
     #[command(flatten)]
     scaler: ScalerArgs,
     #[command(flatten)]
@@ -209,6 +217,10 @@ pub(crate) fn run_as(args: ServeArgs, source: Option<RoleSource>) -> anyhow::Res
     anyhow::ensure!(
         source.is_none() || !args.scaler.is_given(),
         "--scaler-listen: a gateway does not know how many workers are wanted; give it to `spillgate controller`"
+    );
+    anyhow::ensure!(
+        source.is_none() || args.rollout.is_none(),
+        "--rollout: this is for `spillgate serve`; the processes of a topology are restarted with another pipeline (docs/processes.md)"
     );
     let reserved = args.core.reserve()?;
     // Those that are left for the other threads.
@@ -323,6 +335,7 @@ async fn serve(
         cores,
         sharing: args.sharing.sharing(),
         drain: args.drain,
+        rollout: args.rollout.unwrap_or_default(),
         progress: progress_on(&admin),
         ..ProcessContext::new(clock, super::library(), telemetry.clone())
     };
@@ -359,9 +372,7 @@ async fn serve(
         let renewer = server.renewer();
         // Not watched: whoever changes a pipeline and its models says when all is there.
         reload.add("pipelines", Vec::new(), move || {
-            again
-                .run(|deployments| Ok(renewer.renew(deployments)?))
-                .map_err(|error| format!("{error:#}"))
+            reload::pipelines(&again, &renewer).map_err(|error| format!("{error:#}"))
         });
     }
     let mut signal = signals.stop_or_reload(&Arc::new(reload)).await;

@@ -83,7 +83,7 @@ fn workers_of(text: &str) -> Result<(String, usize), String> {
 pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     let pipelines = std::slice::from_ref(&args.pipeline);
     let loaded = start::load(pipelines, args.models.config(), None, None)?;
-    let deployment = &loaded.deployments[0];
+    let deployment = &loaded.revision.deployments[0];
     let pipeline = &deployment.pipeline;
     let plan = Plan::of(pipeline, &args)?;
     let (folder, is_temporary) = match &args.folder {

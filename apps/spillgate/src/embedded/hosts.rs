@@ -32,10 +32,10 @@ impl Hosts {
     pub(super) fn new(
         context: &ProcessContext,
         assignment: &Assignment,
-        ids: Option<&Arc<RequestIds>>,
+        ids: Option<Arc<RequestIds>>,
     ) -> Self {
         let incarnation = context.role.as_ref().map(|role| role.incarnation);
-        let ids = ids.cloned().unwrap_or_else(|| {
+        let ids = ids.unwrap_or_else(|| {
             let gateway = assignment.gateway.unwrap_or_default();
             Arc::new(RequestIds::new(gateway, incarnation.unwrap_or_default()))
         });

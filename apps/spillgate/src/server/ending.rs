@@ -28,8 +28,8 @@ impl Server {
     pub async fn leave(&self) {
         self.leaves.cancel();
         self.serving.close();
-        let embedded = self.serving.now();
-        set_health(&self.health, &embedded.hosts, ServingStatus::NotServing).await;
+        let hosts = self.serving.all_hosts();
+        set_health(&self.health, &hosts, ServingStatus::NotServing).await;
     }
 
     /// Stops in order: no new calls, those in flight end or are dropped when their time is over, streams end once what they
@@ -44,7 +44,7 @@ impl Server {
             connections,
             ..
         } = self;
-        let embedded = serving.now();
+        let all = serving.all();
         stop.cancel();
         connections.close();
         let give_up = Instant::now() + context.drain;
@@ -61,7 +61,7 @@ impl Server {
             host.drain();
         }
         let aborted = serving.in_flight();
-        if !embedded.links.is_empty() {
+        for (_, embedded) in all.iter().filter(|(_, e)| !e.links.is_empty()) {
             // Requests of other gateways.
             let left = give_up.saturating_duration_since(Instant::now());
             embedded.leave(left).await;
@@ -69,7 +69,7 @@ impl Server {
         for host in serving.all_hosts() {
             host.abort();
         }
-        for links in &embedded.links {
+        for links in all.iter().flat_map(|(_, e)| &e.links) {
             links.end().await;
         }
         // Answers that are not read by then are cut off.
@@ -81,7 +81,7 @@ impl Server {
         }
         let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
             let all = serving.all();
-            let busy = all.iter().flat_map(|e| e.stop(STOP_LIMIT)).collect();
+            let busy = all.iter().flat_map(|(_, e)| e.stop(STOP_LIMIT)).collect();
             (busy, telemetry.shutdown(STOP_LIMIT))
         })
         .await

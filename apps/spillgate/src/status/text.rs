@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{
-    AdaptationStatus, DeviceStatus, ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus,
+    AdaptationStatus, DeviceStatus, ModuleStatus, PeerStatus, PipelineStatus, RevisionStatus,
+    Status, ValuesStatus,
 };
 
 /// A device with so many pages was given no bound.
@@ -212,6 +213,7 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
             ),
         );
     }
+    revisions(text, &of.revisions);
     let head = [
         "module",
         "offered/s",
@@ -277,6 +279,26 @@ fn scaling(text: &mut String, modules: &[ModuleStatus]) {
             ]));
         }
     }
+    if rows.len() > 1 {
+        table(text, &rows);
+    }
+}
+
+/// The revisions; of a single one that serves, a line is enough.
+fn revisions(text: &mut String, all: &[RevisionStatus]) {
+    if let [only] = all {
+        return line(text, &format!("revision {}", only.revision));
+    }
+    let mut rows = vec![row(["revision", "streams", "state", "for", "why"])];
+    rows.extend(all.iter().map(|of| {
+        row([
+            &of.revision,
+            &format!("{}%", of.share * 100.0),
+            &of.state.replace('_', " "),
+            &of.for_s.map_or_else(|| "-".to_owned(), span),
+            of.why.as_deref().unwrap_or("-"),
+        ])
+    }));
     if rows.len() > 1 {
         table(text, &rows);
     }
@@ -440,6 +462,22 @@ mod tests {
                     load: Some(1.2),
                     dropped: 1.0 - 1.0 / 1.2,
                 }),
+                revisions: vec![
+                    RevisionStatus {
+                        revision: "5d41402a".to_owned(),
+                        share: 1.0,
+                        state: "stable".to_owned(),
+                        for_s: Some(42.0),
+                        why: None,
+                    },
+                    RevisionStatus {
+                        revision: "7b52009b".to_owned(),
+                        share: 0.0,
+                        state: "taken_back".to_owned(),
+                        for_s: Some(42.0),
+                        why: Some("it was undone".to_owned()),
+                    },
+                ],
                 modules: vec![ModuleStatus {
                     name: "a".to_owned(),
                     planner: Some(planner),
@@ -552,6 +590,9 @@ process gateway-0, spillgate 0.1.0, up 1m 15s, ready
 pipeline pair: slo 400ms, drop spillgate, dispatch pull
 7 requests in flight; the entry gate lets 49.5 requests/s pass
 next seconds: 60.0 requests/s of 50.0 that a can serve (load 1.20); at least 17% will be dropped
+revision  streams  state       for  why
+5d41402a  100%     stable      42s  -
+7b52009b  0%       taken back  42s  it was undone
 module  offered/s  ran/s  capacity/s  batch  pace  queueing  left for later  first           waiting
 a       60.0       48.8   50.0        1.0    1.02  12.3ms    24.0ms          highest budget  3
 workers of  wanted  for    serving  why

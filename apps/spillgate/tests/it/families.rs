@@ -3,6 +3,7 @@
 
 mod cores;
 mod placed;
+mod taken_back;
 
 use std::io::{BufRead, BufReader, Cursor};
 use std::path::{Path, PathBuf};

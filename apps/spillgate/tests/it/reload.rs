@@ -1,5 +1,7 @@
 //! Pipeline files that change while the server serves. Real processes of the program; the devices are emulated.
 
+mod rollout;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,10 +53,16 @@ struct Server {
     process: Child,
     lines: Receiver<String>,
     client: SpillgateClient<Channel>,
+    admin: String,
 }
 
 impl Server {
     async fn start(name: &str) -> Self {
+        Self::start_with(name, &[]).await
+    }
+
+    /// With these arguments besides.
+    async fn start_with(name: &str, arguments: &[&str]) -> Self {
         let folder = format!("spillgate-reload-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -63,7 +71,8 @@ impl Server {
         let mut process = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .arg("serve")
             .arg(folder.join("p.yaml"))
-            .args(["--listen", "127.0.0.1:0", "--no-admin"])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(arguments)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -75,6 +84,9 @@ impl Server {
                 let _ = tell.send(line);
             }
         });
+        let admin = said(&lines, "admin on http://");
+        let (_, admin) = admin.split_once("http://").unwrap();
+        let admin = admin.split_whitespace().next().unwrap().to_owned();
         let listening = said(&lines, "listening on ");
         let (_, address) = listening.split_once("listening on ").unwrap();
         let client = SpillgateClient::connect(address.to_owned()).await.unwrap();
@@ -83,6 +95,7 @@ impl Server {
             process,
             lines,
             client,
+            admin,
         }
     }
 
@@ -135,6 +148,16 @@ fn frame(number: u64) -> pb::StreamRequest {
 
 /// Frames of a stream, 50 a second, for as long as more are wanted than it has results.
 async fn send(
+    client: SpillgateClient<Channel>,
+    answered: Arc<AtomicU64>,
+    wanted: Arc<AtomicU64>,
+) -> Vec<pb::Result> {
+    send_as("", client, answered, wanted).await
+}
+
+/// The same of a stream with this name.
+async fn send_as(
+    name: &str,
     mut client: SpillgateClient<Channel>,
     answered: Arc<AtomicU64>,
     wanted: Arc<AtomicU64>,
@@ -142,6 +165,7 @@ async fn send(
     let (tx, rx) = tokio::sync::mpsc::channel(16);
     let open = pb::StreamOpen {
         pipeline: "p".to_owned(),
+        client: name.to_owned(),
         in_order: true,
         ..pb::StreamOpen::default()
     };
@@ -274,7 +298,7 @@ async fn a_stream_of_a_pipeline_that_is_gone_ends() {
 // Over five seconds: 12 reloads, and the end of what served before.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_reloads_keep_no_memory_and_no_thread() {
-    let server = Server::start("many").await;
+    let server = Server::start_with("many", &["--rollout", "at-once,watch=0s"]).await;
     let threads = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.id()));
         tasks.unwrap().count()

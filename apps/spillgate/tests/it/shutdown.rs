@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::deployment::Deployment;
+use spillgate::deployment::{Deployment, Revision};
 use spillgate_controller_policy::connection_admission::AGE_GRACE;
+use spillgate_controller_policy::rollout::RevisionId;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
@@ -15,7 +16,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::support::{TestServer, frame, open_stream};
+use crate::support::{Setup, TestServer, frame, open_stream};
 
 const ONE: &str = "
 name: one
@@ -135,7 +136,8 @@ async fn a_connection_that_has_its_age_takes_no_new_calls_and_then_its_streams_e
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_what_was_served_before_a_reload() {
-    let server = TestServer::live(&[ONE], |_| {}).await;
+    let without_a_watch = |setup: &mut Setup| setup.context.rollout.watch = Duration::ZERO;
+    let server = TestServer::live(&[ONE], without_a_watch).await;
     let before = Arc::downgrade(&server.hosts()[0]);
     let mut pipeline = (**server.hosts()[0].pipeline()).clone();
     pipeline.slo += Duration::from_millis(1);
@@ -148,8 +150,12 @@ async fn nothing_is_left_of_what_was_served_before_a_reload() {
         profiles,
         families: Default::default(),
     };
+    let revision = Revision {
+        id: RevisionId(1),
+        deployments: vec![deployment],
+    };
     let renewer = server.renewer();
-    let renewed = tokio::task::spawn_blocking(move || renewer.renew(&[deployment]));
+    let renewed = tokio::task::spawn_blocking(move || renewer.renew(revision));
     renewed.await.unwrap().unwrap();
     let is_freed = |_: &TestServer| before.strong_count() == 0;
     server.until("the pipeline's host is freed", is_freed).await;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillgate::admin::open_admin;
-use spillgate::deployment::Deployment;
+use spillgate::deployment::{Deployment, Revision};
 use spillgate::process_context::ProcessContext;
 use spillgate::renewer::Renewer;
 use spillgate::server::{ClientPort, Ended, Server};
@@ -22,6 +22,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_controller::host::PipelineHost;
+use spillgate_controller_policy::rollout::RevisionId;
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
@@ -254,7 +255,11 @@ impl TestServer {
         let Setup { context, port } = setup;
         let admin = open_admin(Some(any)).await.unwrap();
         // Models that are loaded take their time.
-        let starting = Server::start(context, telemetry, port, admin, deployments);
+        let revision = Revision {
+            id: RevisionId(0),
+            deployments,
+        };
+        let starting = Server::start(context, telemetry, port, admin, revision);
         let starting = tokio::spawn(starting);
         while !starting.is_finished() {
             tokio::time::sleep(100 * LOOK).await;

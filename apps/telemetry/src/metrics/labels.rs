@@ -48,6 +48,20 @@ pub(super) struct OutcomeLabels {
     pub(super) outcome: &'static str,
 }
 
+/// Revisions that live.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RevisionLabels {
+    pub(super) pipeline: String,
+    pub(super) revision: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RevisionOutcomeLabels {
+    pub(super) pipeline: String,
+    pub(super) revision: String,
+    pub(super) outcome: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ModuleLabels {
     pub(super) pipeline: String,

@@ -8,6 +8,11 @@ pub const GOOD_REQUESTS: &str = "spillgate_gateway_good_requests_total";
 pub const BACKGROUND_REQUESTS: &str = "spillgate_gateway_background_requests_total";
 /// Requests that were refused, by reason.
 pub const REFUSED_REQUESTS: &str = "spillgate_gateway_refused_requests_total";
+/// Requests of a live revision that ended, by outcome, as a rollout judges them: those refused for want of capacity are dropped ones;
+/// those that their client gave up, or without an SLO, do not count.
+pub const REVISION_REQUESTS: &str = "spillgate_revision_requests_total";
+/// The part of the streams that go to a live revision.
+pub const REVISION_SHARE: &str = "spillgate_revision_share";
 /// Frames that were served though their picture is damaged.
 pub const DAMAGED_FRAMES: &str = "spillgate_gateway_damaged_frames_total";
 /// From admission to the end, by outcome.
@@ -139,11 +144,13 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 68] = [
+pub const ALL: [&str; 70] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
     REFUSED_REQUESTS,
+    REVISION_REQUESTS,
+    REVISION_SHARE,
     DAMAGED_FRAMES,
     LATENCY,
     SLO,

@@ -115,10 +115,6 @@ impl PipelineMetrics {
                 device_time: families.device_request_time.handle(labels),
             }
         });
-        families
-            .slo
-            .handle(PipelineLabels { pipeline: name() })
-            .set(pipeline.slo.as_secs_f64());
         PipelineMetrics {
             completed: ended("completed", "", ""),
             late: ended("late", "", ""),

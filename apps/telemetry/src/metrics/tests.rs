@@ -97,6 +97,19 @@ fn what_ended_is_counted() {
         given_back: 3,
         refused: 4,
     }));
+    metrics.register_revisions(Box::new(|| {
+        vec![RevisionReading {
+            pipeline: "traffic".to_owned(),
+            revision: "5d41402a".to_owned(),
+            share: 0.95,
+            requests: [
+                ("completed", 40),
+                ("late", 3),
+                ("dropped", 2),
+                ("failed", 1),
+            ],
+        }]
+    }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
     let mut nightly = testing::completed(&pipeline);
@@ -190,6 +203,11 @@ fn what_ended_is_counted() {
         spillgate_values_references_total 5
         spillgate_values_given_back_total 3
         spillgate_values_refused_requests_total 4
+        spillgate_revision_share{pipeline="traffic",revision="5d41402a"} 0.95
+        spillgate_revision_requests_total{pipeline="traffic",revision="5d41402a",outcome="completed"} 40
+        spillgate_revision_requests_total{pipeline="traffic",revision="5d41402a",outcome="late"} 3
+        spillgate_revision_requests_total{pipeline="traffic",revision="5d41402a",outcome="dropped"} 2
+        spillgate_revision_requests_total{pipeline="traffic",revision="5d41402a",outcome="failed"} 1
         # EOF
     "#]].assert_eq(&text);
 }

@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::rollout::key_of;
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::BACKGROUND_LONGEST;
 use spillgate_proto::pb;
@@ -157,8 +158,19 @@ pub(super) async fn serve(
         ));
     };
     // Before the pipeline is looked up: one that is replaced meanwhile is looked up again.
-    let generation = api.generation();
-    let host = api.host(&call, &open.pipeline);
+    let generation = api.serves.generation();
+    let client = client_of(&call, &open.client);
+    let key = match (open.client.is_empty(), open.adapts) {
+        (false, _) => Some(key_of(client.as_bytes())),
+        // Its variants are chosen by one revision.
+        (true, true) => Some(api.serves.request_key()),
+        (true, false) => None,
+    };
+    let host = api.host(
+        &call,
+        &open.pipeline,
+        key.unwrap_or_else(|| api.serves.request_key()),
+    );
     let host = host.map_err(|refusal| convert::call_refused(&refusal))?;
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
     drop(call.take_message());
@@ -187,7 +199,8 @@ pub(super) async fn serve(
     let reader = Reader {
         api,
         generation,
-        client: client_of(&call, &open.client),
+        client,
+        key,
         shared,
         latest_only: open.latest_only,
         in_flight_max,
@@ -231,6 +244,8 @@ struct Reader {
     generation: u64,
     host: Arc<PipelineHost>,
     client: Arc<str>,
+    /// What decides about the revision of all its frames; `None`: each has a key of its own.
+    key: Option<u64>,
     shared: Shared,
     latest_only: bool,
     in_flight_max: usize,
@@ -345,16 +360,23 @@ impl Reader {
         answering.reply(Reply::Broken(why));
     }
 
-    /// Takes the pipeline of the stream's name that is served now.
+    /// Takes the pipeline of the stream's name that serves its next frame.
     ///
     /// # Errors
     /// When none is.
     fn follow(&mut self) -> Result<(), Refusal> {
-        let generation = self.api.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            let name = &self.host.pipeline().name;
-            self.host = self.api.host(&self.call, name)?;
+        let serves = &self.api.serves;
+        let generation = serves.generation();
+        let each = self.key.is_none() && serves.is_split();
+        if generation == self.generation && !each {
+            return Ok(());
+        }
+        self.generation = generation;
+        let key = self.key.unwrap_or_else(|| serves.request_key());
+        let name = &self.host.pipeline().name;
+        let host = self.api.host(&self.call, name, key)?;
+        if !Arc::ptr_eq(&host, &self.host) {
+            self.host = host;
             if let Some((link, listening)) = &mut self.uplink {
                 *listening = link.listen(&self.host, self.shared.stream_key());
             }

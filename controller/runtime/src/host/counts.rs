@@ -1,9 +1,12 @@
 //! Requests by client, for metrics: of each token, and of the other clients that send most; and by the names of streams.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_controller_policy::rollout::Outcomes;
+use spillgate_pipeline::request::Outcome;
 
 /// Clients without a token that are counted at a time. The one that sent least gives way to a new one.
 pub const COUNTED_MAX: usize = 16;
@@ -28,6 +31,47 @@ pub struct ClientCount {
     pub good: u64,
     /// Refused.
     pub refused: u64,
+}
+
+/// What the requests of a pipeline came to, as a rollout judges them. Those whose end is their client's doing, and those without an SLO,
+/// do not count.
+#[derive(Debug, Default)]
+pub(super) struct OutcomeCounts {
+    in_time: AtomicU64,
+    late: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl OutcomeCounts {
+    /// A request with an SLO ended.
+    pub(super) fn ended(&self, outcome: &Outcome) {
+        if outcome.is_clients_doing() {
+            return;
+        }
+        let count = match outcome {
+            Outcome::Completed => &self.in_time,
+            Outcome::Late => &self.late,
+            Outcome::Dropped(_) => &self.dropped,
+            Outcome::Failed { .. } => &self.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One was refused for want of capacity.
+    pub(super) fn refused(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Outcomes {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Outcomes {
+            in_time: read(&self.in_time),
+            late: read(&self.late),
+            dropped: read(&self.dropped),
+            failed: read(&self.failed),
+        }
+    }
 }
 
 type Counts = IndexMap<Arc<str>, (ClientCount, u64), FxBuildHasher>;
@@ -140,6 +184,8 @@ fn least(counts: &Counts) -> Option<(usize, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_pipeline::id::ModuleId;
+
     use super::*;
 
     fn client(name: &str, is_token: bool) -> Counted {
@@ -176,5 +222,27 @@ mod tests {
             let of = all.iter().find(|(of, _)| *of == name);
             assert_eq!(of.unwrap().1, expected);
         }
+    }
+
+    #[test]
+    fn what_a_client_did_is_not_counted_for_a_revision() {
+        let counts = OutcomeCounts::default();
+        counts.ended(&Outcome::Completed);
+        counts.ended(&Outcome::Late);
+        counts.ended(&Outcome::Failed {
+            module: ModuleId(1),
+        });
+        counts.refused();
+        // Its frame cannot be decoded.
+        counts.ended(&Outcome::Failed {
+            module: ModuleId::SOURCE,
+        });
+        let expected = Outcomes {
+            in_time: 1,
+            late: 1,
+            dropped: 1,
+            failed: 1,
+        };
+        assert_eq!(counts.read(), expected);
     }
 }

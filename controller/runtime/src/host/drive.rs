@@ -392,6 +392,9 @@ impl PipelineHost {
         if outcome == Outcome::Completed {
             self.counts.lock().completed(&counted, &client);
         }
+        if !request.background {
+            self.outcomes.ended(&outcome);
+        }
         job.end();
         (self.outboxes().ended)(request.id);
         let record = Arc::new(RequestRecord {

@@ -4,11 +4,14 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Revision};
 use crate::files::{self, LoadedPipeline};
 use crate::model_check::Checks;
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use spillgate_backend::operator::Library;
+use spillgate_controller_policy::rollout::RevisionId;
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile::ProfileSet;
 
@@ -16,8 +19,7 @@ use super::start::{Loaded, check, complete};
 
 /// What was read last.
 struct LastRead {
-    /// Differs when something has changed.
-    fingerprint: String,
+    id: RevisionId,
     /// Profiles by pipeline: those that were measured are not measured again.
     profiles: Vec<(String, ProfileSet)>,
 }
@@ -40,26 +42,29 @@ impl PipelineFiles {
             library: loaded.library,
             checks: Mutex::new(loaded.checks),
             last: Mutex::new(LastRead {
-                fingerprint: loaded.fingerprint,
-                profiles: profiles_of(&loaded.deployments),
+                id: loaded.revision.id,
+                profiles: profiles_of(&loaded.revision.deployments),
             }),
         }
     }
 
-    /// Reads the files and has `serve` serve what they say, if that has changed. Returns a line about the result.
+    /// Reads the files and has `serve` serve what they say, unless that `is_served`: it is given their
+    /// revision and the one that was read last. Returns what `serve` says about the result; `None`:
+    /// nothing was done.
     ///
     /// # Errors
     /// When something is wrong with them. What was served is served on.
-    pub(crate) fn run(
+    pub(crate) fn run<T>(
         &self,
-        serve: impl FnOnce(&[Deployment]) -> anyhow::Result<()>,
-    ) -> anyhow::Result<String> {
+        is_served: impl FnOnce(RevisionId, RevisionId) -> bool,
+        serve: impl FnOnce(Revision) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Option<T>> {
         let mut last = self.last.lock();
         let mut all = files::load_all(&self.pipelines, &self.library.catalog())?;
         (all.iter_mut()).for_each(|loaded| loaded.served_by(self.served_by));
-        let fingerprint = fingerprint(&all, &self.library);
-        if fingerprint == last.fingerprint {
-            return Ok("nothing has changed".to_owned());
+        let id = revision_of(&all, &self.library);
+        if is_served(id, last.id) {
+            return Ok(None);
         }
         for loaded in &mut all {
             let name = &loaded.pipeline.name;
@@ -70,17 +75,10 @@ impl PipelineFiles {
         }
         let families = check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
         let deployments = complete(all, families, &self.library, true, &|_| {})?;
-        serve(&deployments)?;
-        *last = LastRead {
-            fingerprint,
-            profiles: profiles_of(&deployments),
-        };
-        let names = deployments.iter().map(|d| d.pipeline.name.as_str());
-        let names: Vec<&str> = names.collect();
-        Ok(format!(
-            "{}; requests under way end as they began",
-            names.join(", ")
-        ))
+        let profiles = profiles_of(&deployments);
+        let served = serve(Revision { id, deployments })?;
+        *last = LastRead { id, profiles };
+        Ok(Some(served))
     }
 }
 
@@ -94,15 +92,24 @@ fn profiles_of(deployments: &[Deployment]) -> Vec<(String, ProfileSet)> {
     each.collect()
 }
 
-/// What the files say, and when pipeline and model files and those beside them were written.
-pub(super) fn fingerprint(all: &[LoadedPipeline], library: &Library) -> String {
+/// The revision that is made of what the files say, and of the sizes and times of model files and those beside them. What a pipeline
+/// file does not say (comments, order, when it was written) makes no other one, so the former file is the former revision.
+pub(super) fn revision_of(all: &[LoadedPipeline], library: &Library) -> RevisionId {
     let mut text = String::new();
     for loaded in all {
-        let _ = write!(text, "{:?} {:?}", loaded.pipeline, loaded.profiles);
-        for file in loaded.all_files(library) {
+        let mut pipeline = Pipeline::clone(&loaded.pipeline);
+        pipeline
+            .modules
+            .iter_mut()
+            .for_each(|module| module.line = 0);
+        let _ = write!(text, "{pipeline:?} {:?}", loaded.profiles);
+        let files = loaded.all_files(library).into_iter();
+        for file in files.filter(|file| *file != loaded.file) {
             let written = std::fs::metadata(&file).map(|m| (m.len(), m.modified().ok()));
             let _ = write!(text, " {file:?} {:?}", written.ok());
         }
     }
-    text
+    let hash = Sha256::digest(text);
+    let first = hash.first_chunk().expect("it has 32 bytes");
+    RevisionId(u64::from_be_bytes(*first))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::admin::AdminPort;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Revision};
 use crate::files::{self, LoadedPipeline};
 use crate::measure::{self, Effort};
 use crate::memory_limit::{Limit, Need};
@@ -28,7 +28,7 @@ use spillgate_telemetry::Telemetry;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
-use super::pipeline_files::{PipelineFiles, fingerprint};
+use super::pipeline_files::{PipelineFiles, revision_of};
 use crate::commands;
 
 /// Where a topology is written.
@@ -95,7 +95,7 @@ impl RoleSource {
             return;
         };
         let (file, topology) = (file.clone(), role.topology.clone());
-        let pipeline = loaded.deployments[0].pipeline.clone();
+        let pipeline = loaded.revision.deployments[0].pipeline.clone();
         reload.add("topology", vec![file.clone()], move || {
             let read = files::load_topology(&file, &pipeline);
             let read = read.map_err(|error| error.to_string())?;
@@ -124,11 +124,10 @@ impl RoleSource {
 
 /// What is to be served.
 pub(crate) struct Loaded {
-    pub(crate) deployments: Vec<Deployment>,
+    pub(crate) revision: Revision,
     pub(crate) library: Arc<Library>,
     pub(crate) role: Option<ProcessRole>,
     pub(super) checks: Checks,
-    pub(super) fingerprint: String,
 }
 
 /// Starts the server beside its admin port, which shows how far it is. Call it on a thread that may block, inside of the
@@ -165,13 +164,13 @@ pub(super) fn start(
         Some(role) => context.of_topology(role),
         None => context,
     };
-    let deployments = loaded.deployments.clone();
+    let revision = loaded.revision.clone();
     // The processes of a topology are restarted instead: all of them need the same files.
     let again = context.role.is_none().then(|| {
         let decider = context.sharing.as_ref().map(|placing| placing.decider);
         PipelineFiles::new(pipelines.to_vec(), ServedBy::one_process(decider), loaded)
     });
-    let start = Server::start(context, telemetry, port, admin, deployments);
+    let start = Server::start(context, telemetry, port, admin, revision);
     let server = tokio::runtime::Handle::current().block_on(start)?;
     Ok((server, again, reload))
 }
@@ -227,14 +226,13 @@ pub(crate) fn load(
     if let Err(why) = checks.guard_loading(&[]) {
         say(&not_confined(&why));
     }
-    let fingerprint = fingerprint(&all, &library);
+    let id = revision_of(&all, &library);
     let deployments = complete(all, families, &library, role.is_none(), &tell)?;
     Ok(Loaded {
-        deployments,
+        revision: Revision { id, deployments },
         library,
         role,
         checks,
-        fingerprint,
     })
 }
 

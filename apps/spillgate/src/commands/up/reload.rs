@@ -36,7 +36,7 @@ impl SetReload {
     /// For processes of this topology that serve this pipeline.
     pub(super) fn new(pipeline: PathBuf, topology: PathBuf, loaded: Loaded) -> Self {
         SetReload {
-            common: common(&loaded.deployments[0]),
+            common: common(&loaded.revision.deployments[0]),
             again: Arc::new(PipelineFiles::new(
                 vec![pipeline],
                 ServedBy::default(),
@@ -61,20 +61,23 @@ impl SetReload {
         );
         self.reading = Some(tokio::task::spawn_blocking(move || {
             let mut found = ((Restart::Rolling, None), last);
-            again.run(|deployments| {
-                let deployment = &deployments[0];
-                // The processes stay: there must be a worker of each module.
-                files::load_topology(&topology, &deployment.pipeline).context(
-                    "the processes of this set cannot serve it; stop `up` and start it again",
-                )?;
-                let common = common(deployment);
-                let restart = match common == found.1 {
-                    true => Restart::Rolling,
-                    false => Restart::Together,
-                };
-                found = ((restart, Some(profiles(deployment))), common);
-                Ok(())
-            })?;
+            again.run(
+                |id, last| id == last,
+                |revision| {
+                    let deployment = &revision.deployments[0];
+                    // The processes stay: there must be a worker of each module.
+                    files::load_topology(&topology, &deployment.pipeline).context(
+                        "the processes of this set cannot serve it; stop `up` and start it again",
+                    )?;
+                    let common = common(deployment);
+                    let restart = match common == found.1 {
+                        true => Restart::Rolling,
+                        false => Restart::Together,
+                    };
+                    found = ((restart, Some(profiles(deployment))), common);
+                    Ok(())
+                },
+            )?;
             Ok(found)
         }));
     }
