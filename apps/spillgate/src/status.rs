@@ -1,5 +1,6 @@
 //! What a process is, does and expects: `/status` of the admin port as JSON, `spillgate status` for people.
 
+mod revisions;
 mod scaling;
 mod streams;
 mod text;
@@ -23,6 +24,7 @@ use spillgate_telemetry::metrics::{
     DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
 };
 
+pub use revisions::RevisionStatus;
 pub use scaling::ScalingStatus;
 pub(crate) use streams::streams_of;
 pub use streams::{AdaptationStatus, StreamStatus};
@@ -117,22 +119,6 @@ pub struct PipelineStatus {
     /// The streams with names that sent most.
     #[serde(default)]
     pub named: Vec<NamedStreamStatus>,
-}
-
-/// A revision of the pipelines of a process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RevisionStatus {
-    /// Its id.
-    pub revision: String,
-    /// The part of the streams that go to it.
-    pub share: f64,
-    /// `stable`, `starting`, `old` (it serves beside one that starts or has a share), `moving` (it has a share), `watching`, `idle` (it is
-    /// kept to serve again at once), `draining`, `taken_back`.
-    pub state: String,
-    /// For how long, in seconds; `null` where that is not kept.
-    pub for_s: Option<f64>,
-    /// Why it was taken back.
-    pub why: Option<String>,
 }
 
 /// A stream with a name (`spillgate stream --name`), over all its connections since the process began.
@@ -407,23 +393,16 @@ impl StatusReader {
                     load: Some(f.load()).filter(|load| load.is_finite()),
                     dropped: f.dropped(),
                 }),
-            revisions: self.revisions.iter().map(|of| self.revision(of)).collect(),
+            revisions: self
+                .revisions
+                .iter()
+                .map(|of| RevisionStatus::of(of, self.now))
+                .collect(),
             modules: pipeline.modules.iter().filter_map(module).collect(),
             adaptation: (gateway.as_ref())
                 .and_then(|g| g.adaptation.as_ref())
                 .map(|view| AdaptationStatus::of(pipeline, view)),
             named: host.stream_counts().into_iter().map(named).collect(),
-        }
-    }
-
-    fn revision(&self, of: &RevisionView) -> RevisionStatus {
-        let since = of.since.map(|since| self.now.since(since));
-        RevisionStatus {
-            revision: of.id.to_string(),
-            share: of.share.part(),
-            state: of.state.name().to_owned(),
-            for_s: since.map(|since| since.as_secs_f64()),
-            why: of.why.clone(),
         }
     }
 

@@ -325,7 +325,6 @@ mod tests {
             Refusal::Full { limit: 1 },
             Refusal::StreamFull { limit: 1 },
             Refusal::Draining,
-            Refusal::Replaced,
             Refusal::Expired,
             Refusal::Hopeless,
             Refusal::Overload(Shortfall::Pipeline),

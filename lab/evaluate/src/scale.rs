@@ -145,7 +145,10 @@ pub(super) fn run_all(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
     let mut page = Report::titled(
         "scale",
         "What grows with the number of processes",
-        &format!("spillgate-lab scale --seconds {}", args.seconds),
+        &format!(
+            "spillgate-lab scale --seconds {} --rows {}",
+            args.seconds, args.rows
+        ),
         "gateways,workers,streams,rate,route,messages_s,bytes_s\n",
     );
     page.say(&format!(
@@ -181,7 +184,7 @@ pub(super) fn run_all(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
             "lost",
             "messages a request",
             "bytes a request",
-            "list bytes/s at start",
+            "bytes of lists",
             "CPU a request, µs",
         ],
         &rows,
