@@ -4,7 +4,7 @@
 //!
 //! It opens before models are loaded. The process is live at once, and not ready until it can serve; until then
 //! `/readyz` reports the progress. The port has bounds of its own, and a probe gets its answer whatever other
-//! connections do: when all places are taken, the connection that has been silent the longest gives way ([`crate::places`]).
+//! connections do: when all places are taken, the connection that has been silent the longest gives way.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
