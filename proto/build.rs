@@ -44,7 +44,11 @@ fn named() -> Config {
 }
 
 /// Large messages of the link that are rare, or stand in lists beside small ones.
-const LARGE: [&str; 8] = [
+const LARGE: [&str; 12] = [
+    "spillgate.link.v1.Packet.content.greeting",
+    "spillgate.link.v1.Packet.content.published",
+    "spillgate.link.v1.Packet.content.operation",
+    "spillgate.link.v1.Packet.content.operated",
     "spillgate.link.v1.Packet.content.envelope",
     "spillgate.link.v1.Packet.content.lacking",
     "spillgate.link.v1.ToGateway.message.plan",
@@ -75,9 +79,17 @@ const PACKETS: u32 = 256;
 const NAMED: u32 = 256;
 /// `MEMBERS_MAX` of spillgate-pipeline.
 const MEMBERS: u32 = 16_384;
+/// `MEMBERS_MAX` of spillgate-protocol.
+const SET: u32 = 1024;
+/// `ROLES_KNOWN_MAX` of spillgate-protocol.
+const ROLES: u32 = 1 << 15;
+/// `PIPELINES_MAX` of spillgate-protocol.
+const PIPELINES: u32 = 32;
+/// `REPORTS_MAX` of spillgate-protocol.
+const REPORTS: u32 = 8;
 
 /// Most entries of each list and map, over all of one message. Each has a bound: it counts before memory is taken.
-const BOUNDS: [(&str, u32); 38] = [
+const BOUNDS: [(&str, u32); 45] = [
     ("spillgate.v1.Frame.models", MODULES),
     ("spillgate.v1.Result.outputs", MODULES),
     ("spillgate.v1.Result.timings", MODULES),
@@ -92,8 +104,18 @@ const BOUNDS: [(&str, u32); 38] = [
     ("spillgate.v1.ModuleDescription.devices", 10_000),
     ("spillgate.v1.ModuleDescription.after", MODULES),
     ("spillgate.link.v1.Packets.packets", PACKETS),
-    ("spillgate.link.v1.Greeting.addresses", 1024),
+    ("spillgate.link.v1.Members.listed", SET),
+    ("spillgate.link.v1.Member.controllers", ROLES),
+    ("spillgate.link.v1.Member.devices", ROLES),
+    ("spillgate.link.v1.MemberDevice.workers", ROLES),
     ("spillgate.link.v1.Ended.requests", REQUESTS),
+    ("spillgate.link.v1.Revisions.revisions", REPORTS),
+    ("spillgate.link.v1.Operated.rollouts", PIPELINES),
+    ("spillgate.link.v1.Rollout.processes", PIPELINES * (SET + 1)),
+    (
+        "spillgate.link.v1.ProcessRevisions.revisions",
+        PIPELINES * (SET + 1) * REPORTS,
+    ),
     ("spillgate.link.v1.BatchEnded.members", BATCH),
     ("spillgate.link.v1.Returned.requests", REQUESTS),
     ("spillgate.link.v1.ModuleState.batch_waits", SAMPLES),

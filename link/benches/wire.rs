@@ -96,6 +96,7 @@ fn packet(to: Address, message: Message<Parcel>) -> Packet {
             message,
         },
         brought: Vec::new(),
+        listed: None,
     }
 }
 
@@ -107,7 +108,8 @@ fn written(packet: &Packet) -> Bytes {
 }
 
 fn read(bytes: Bytes) -> Packet {
-    wire::decode(pb::Packet::decode(bytes).expect("valid")).expect("valid")
+    let packet = wire::decode(pb::Packet::decode(bytes).expect("valid"));
+    packet.expect("valid").expect("it is known")
 }
 
 #[divan::bench(args = PAYLOADS)]

@@ -74,13 +74,7 @@ pub const BOUNDS: &[Bound] = &[
     bound!(
         Processes,
         "complaints about peers that are remembered",
-        count(crate::links::COMPLAINTS_MAX),
+        count(crate::complaints::COMPLAINTS_MAX),
         "the oldest may be made again"
-    ),
-    bound!(
-        Processes,
-        "lives of processes whose roles others took over",
-        count(crate::links::REPLACED_MAX),
-        "the oldest is forgotten"
     ),
 ];

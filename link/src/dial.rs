@@ -22,7 +22,7 @@ use crate::tls::{LinkTls, SPEAKS_TLS, TLS_ALERT, in_words};
 /// Why reading failed, in words. HTTP/2 keeps the text of an error only.
 type Why = Arc<OnceLock<String>>;
 
-/// Dials the process that is this member of the topology, which may take so long.
+/// Dials a process, which may take so long.
 pub(crate) async fn dial(
     address: String,
     peer: LinkProcess,

@@ -1,66 +1,78 @@
-//! The connections of a process with the others of its cluster: a session each, and which of them leads to which role.
+//! The connections of a process with the others that serve one of its pipelines: a session each, and which of them leads to which role. A
+//! [`Roster`] says who is there and whom to dial, a [`Directory`] what the roles of others are called here.
 
-use std::collections::VecDeque;
+mod peers;
+mod revisions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{Incarnation, RequestId};
+use spillgate_pipeline::id::{GatewayId, RequestId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_proto::link as pb;
+use spillgate_protocol::membership::{
+    Command, Directory, Event, MEMBERS_MAX, Member, MemberIds, MemberState, OwnIds,
+    ROLES_KNOWN_MAX, Refusal, Roster,
+};
 use spillgate_protocol::message::{Address, Envelope};
-use spillgate_protocol::session::rights::{LinkProcess, Rights, Roster};
+use spillgate_protocol::session::rights::{LinkProcess, Rights};
 use spillgate_protocol::session::{Greeting, Offset, Session, Side, Timing};
 use spillgate_protocol::values::Peer;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::complaints::Complaints;
 use crate::outlet::Outlet;
+use crate::revisions::Revisions;
 use crate::session::{End, How, Wire};
 use crate::tls::LinkTls;
 use crate::wire::{ItemOutputs, Packet, Parcel};
 
-/// Complaints that are remembered, so that each is made once.
-pub(crate) const COMPLAINTS_MAX: usize = 64;
-/// Lives of processes whose roles others have taken over since. They may dial until they end.
-pub(crate) const REPLACED_MAX: usize = 256;
-
-/// A life of a process whose roles another one has taken over.
-struct Replaced {
-    life: Incarnation,
-    /// The life of the other one. Once it is gone, the roles are free again.
-    by: Incarnation,
-}
+use peers::{Known, Peers, place, reached};
+pub use peers::{PeerRoles, PeerSender, PeerView};
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The roles of this process. Called without locks that they may need; may call back.
+/// The roles of this process. They hear of one process after the other, and may call back to send messages.
 pub trait Roles: Send + Sync {
-    /// A process greeted, and its clock is known.
-    fn met(&self, peer: &Greeting);
+    /// A process is one of the set: its roles have these ids from now on. It may be met, or not.
+    fn joined(&self, member: &Arc<Member>, ids: &MemberIds);
+
+    /// A process is none of the set any more. Its ids may be given to others.
+    fn left(&self, member: &Arc<Member>, ids: &MemberIds);
+
+    /// A process that joined greeted, and its clock is known.
+    fn met(&self, peer: &PeerRoles);
 
     /// It is gone. What was under way may be lost.
-    fn parted(&self, peer: &Greeting, cause: &str);
+    fn parted(&self, peer: &PeerRoles, cause: &str);
 
     /// It is silent or does not answer, or does again.
-    fn doubted(&self, peer: &Greeting, is_suspected: bool);
+    fn doubted(&self, peer: &PeerRoles, is_suspected: bool);
 
     /// A role of it says something to a role of this process. Times are by this process's clock.
     fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<ItemOutputs>);
 
     /// Requests of its gateway have ended: what is kept for them is not needed any more.
-    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>);
+    fn ended(&self, requests: Vec<RequestId>);
 
     /// It gives back requests of this process's gateway: it lacks values that their parcels name.
-    fn lacking(&self, peer: Peer, greeting: &Greeting, envelope: Envelope<Parcel>);
+    fn lacking(&self, peer: Peer, roles: &PeerRoles, envelope: Envelope<Parcel>);
 }
 
 /// What links are built from.
 pub struct PeerLinksConfig {
     /// What this process says about itself.
     pub me: Arc<Greeting>,
+    /// The ids of its roles.
+    pub own: OwnIds,
+    /// The processes of a static topology. Others may register beside them.
+    pub fixed: Vec<Arc<Member>>,
     /// When peers are suspected and lost.
     pub timing: Timing,
     /// Seed of the waits before dials. Processes have different ones.
@@ -70,153 +82,234 @@ pub struct PeerLinksConfig {
     /// The roles of this process.
     pub roles: Arc<dyn Roles>,
     /// Certificates on both sides; `None`: plain text, and peers are what they say they are.
-    pub security: Option<Security>,
+    pub tls: Option<Arc<LinkTls>>,
+    /// What is wrong with peers.
+    pub complaints: Arc<Complaints>,
+    /// The revisions of the pipeline; `None`: the process serves one, to its end.
+    pub revisions: Option<Arc<dyn Revisions>>,
 }
 
-/// How processes know each other.
-pub struct Security {
-    /// The certificates.
-    pub tls: Arc<LinkTls>,
-    /// The roles that processes may greet with.
-    pub roster: Roster,
-}
-
-/// A peer that the roles know.
-struct Known {
-    /// The number of its session.
-    session: u64,
-    way: PeerSender,
-    greeting: Arc<Greeting>,
-    /// Ends its session.
-    replaced: CancellationToken,
-    /// Since when it is known.
-    since: Timestamp,
-    is_suspected: bool,
-    clock: Option<Offset>,
-}
-
-/// A peer, for people.
-#[derive(Clone, Debug)]
-pub struct PeerView {
-    /// What it said about itself.
-    pub greeting: Arc<Greeting>,
-    /// Since when it is known.
-    pub since: Timestamp,
-    /// It is silent.
-    pub is_suspected: bool,
-    /// Its clock.
-    pub clock: Option<Offset>,
-    /// Bytes that wait to be written to it.
-    pub waiting: usize,
-    /// Bytes that were written to it since then.
-    pub sent: u64,
-    /// Bytes that came from it since then.
-    pub received: u64,
-}
-
-/// The way to a process, for as long as it is met.
-#[derive(Clone)]
-pub struct PeerSender {
-    peer: Peer,
-    outlet: Arc<Outlet>,
-}
-
-impl PeerSender {
-    /// Which meeting it is.
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-
-    /// To be held while it is decided what a message carries, and until that is sent: what it refers to was sent before.
-    pub fn turn(&self) -> MutexGuard<'_, ()> {
-        self.outlet.turn()
-    }
-
-    /// Sends a message. It is lost where the process is gone.
-    ///
-    /// # Errors
-    /// The message, where it brings requests and too many wait for the process already.
-    pub fn send(
-        &self,
-        envelope: Envelope<Parcel>,
-        brought: Vec<ItemOutputs>,
-    ) -> Result<(), Envelope<Parcel>> {
-        let packet = Packet::Message { envelope, brought };
-        match packet {
-            packet if self.outlet.put(&packet) => Ok(()),
-            Packet::Message { envelope, .. } => Err(envelope),
-            _ => Ok(()),
-        }
-    }
-}
-
+/// What follows from an event once the roster's commands are done.
 #[derive(Default)]
-struct Peers {
-    known: Vec<Known>,
-    /// The way to each of their roles.
-    ways: IndexMap<Address, PeerSender, FxBuildHasher>,
+struct Followed {
+    /// The process that greeted is none of the set.
+    refusal: Option<Refusal>,
+    /// Lists for gateways.
+    lists: Vec<(Arc<str>, Packet)>,
 }
 
-impl Peers {
-    fn of(&mut self, session: u64) -> Option<&mut Known> {
-        self.known.iter_mut().find(|k| k.session == session)
-    }
-
-    fn take(&mut self, is_meant: impl Fn(&Known) -> bool) -> Vec<Known> {
-        let taken: Vec<Known> = self.known.extract_if(.., |k| is_meant(k)).collect();
-        for known in &taken {
-            for address in &known.greeting.addresses {
-                self.ways.swap_remove(address);
-            }
-        }
-        taken
-    }
+/// Where a process is dialled, and what ends that.
+struct MemberDial {
+    address: Arc<str>,
+    ends: CancellationToken,
 }
 
-/// The connections of a process.
+/// The connections of a process for one pipeline.
 pub struct PeerLinks {
     pub(crate) config: PeerLinksConfig,
     n_sessions: AtomicU64,
     n_met: AtomicU64,
+    directory: Arc<RwLock<Directory>>,
     peers: RwLock<Peers>,
     /// Held while roles hear of peers, so that they hear of one after the other.
-    telling: Mutex<VecDeque<Replaced>>,
-    /// What was complained of: peer and complaint, the oldest first.
-    complaints: Mutex<VecDeque<(String, String)>>,
+    roster: Mutex<Roster>,
+    /// The roster has another time at which it is to be woken.
+    roster_changed: Notify,
+    /// Of each process that the roster dials.
+    dials: Mutex<IndexMap<Arc<str>, MemberDial, FxBuildHasher>>,
+    /// The processes of the topology that are to be dialled once the links begin.
+    first_dials: Mutex<Vec<Arc<Member>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
 
 impl PeerLinks {
-    /// PeerLinks without connections.
+    /// Links without connections. The roles hear of the processes of the topology.
     pub fn new(config: PeerLinksConfig) -> Arc<Self> {
+        let me = &config.me.member;
+        let mut commands = Vec::new();
+        let roster = Roster::new(me.clone(), &config.fixed, (config.now)(), &mut commands);
+        let mut directory = Directory::new(me, config.own.clone());
+        let mut first_dials = Vec::new();
+        for command in commands {
+            match command {
+                Command::Joined(member) => {
+                    let ids = directory.admit(&member).clone();
+                    config.roles.joined(&member, &ids);
+                }
+                Command::Dial(member) => first_dials.push(member),
+                other => unreachable!("nothing has happened yet: {other:?}"),
+            }
+        }
         Arc::new(PeerLinks {
             config,
             n_sessions: AtomicU64::new(0),
             n_met: AtomicU64::new(0),
+            directory: Arc::new(RwLock::new(directory)),
             peers: RwLock::default(),
-            telling: Mutex::default(),
-            complaints: Mutex::default(),
+            roster: Mutex::new(roster),
+            roster_changed: Notify::new(),
+            dials: Mutex::default(),
+            first_dials: Mutex::new(first_dials),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
     }
 
-    /// Keeps a session with the process that is this member of the topology, at this address (host and port), which is looked up
-    /// anew for each dial.
+    /// Begins: dials the processes of the topology that this one dials, and wakes the roster from now on.
+    pub fn begin(self: &Arc<Self>) {
+        for member in std::mem::take(&mut *self.first_dials.lock()) {
+            self.dial_member(&member);
+        }
+        self.tasks.spawn(self.clone().wake_roster());
+    }
+
+    /// Registers with the controller at this address (host and port), which is looked up anew for each dial.
+    pub fn register(self: &Arc<Self>, address: String) {
+        self.dial(address, LinkProcess::controller());
+    }
+
+    /// Keeps a session with a process at this address.
     pub fn dial(self: &Arc<Self>, address: String, peer: LinkProcess) {
-        self.begin(Side::Dials, How::Dials(address, peer));
+        let how = How::Dials(address, peer);
+        self.open(Side::Dials, how, self.stop.clone());
     }
 
-    /// A connection was accepted.
-    pub(crate) fn accept(self: &Arc<Self>, wire: Wire) {
-        self.begin(Side::Accepts, How::Accepted(Box::new(wire)));
+    fn dial_member(self: &Arc<Self>, member: &Member) {
+        let Some(address) = &member.address else {
+            return;
+        };
+        let ends = self.stop.child_token();
+        self.hang_up(&member.name);
+        let dial = MemberDial {
+            address: address.clone(),
+            ends: ends.clone(),
+        };
+        self.dials.lock().insert(member.name.clone(), dial);
+        let how = How::Dials(address.to_string(), LinkProcess::of(member));
+        self.open(Side::Dials, how, ends);
     }
 
-    fn begin(self: &Arc<Self>, side: Side, how: How) {
+    fn hang_up(&self, name: &str) {
+        let dialled = self.dials.lock().swap_remove(name);
+        if let Some(MemberDial { address, ends }) = dialled {
+            ends.cancel();
+            self.is_content(&address);
+        }
+    }
+
+    /// A connection was accepted, and its peer has said this.
+    pub(crate) fn accept(self: &Arc<Self>, wire: Wire, said: pb::Packets) {
+        let how = How::Accepted(Box::new(wire), said);
+        self.open(Side::Accepts, how, self.stop.clone());
+    }
+
+    fn open(self: &Arc<Self>, side: Side, how: How, ends: CancellationToken) {
         let (number, session) = self.session(side);
-        let end = End::new(self.clone(), number, session, self.stop.clone());
+        let end = End::new(self.clone(), number, session, ends);
         self.tasks.spawn(end.run(how));
+    }
+
+    async fn wake_roster(self: Arc<Self>) {
+        loop {
+            let at = self.roster.lock().next_wakeup();
+            let due = async {
+                match at {
+                    Some(at) => tokio::time::sleep(at.since((self.config.now)())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.roster_changed.notified() => {}
+                () = due => self.register_event(Event::Wakeup),
+            }
+        }
+    }
+
+    /// What a process says of processes, or the time.
+    pub(crate) fn register_event(self: &Arc<Self>, event: Event) {
+        let mut roster = self.roster.lock();
+        let followed = self.follow(&mut roster, event);
+        self.publish(followed.lists);
+    }
+
+    /// Does what the roster says.
+    fn follow(self: &Arc<Self>, roster: &mut Roster, event: Event) -> Followed {
+        let roles = &self.config.roles;
+        let mut commands = Vec::new();
+        roster.on_event((self.config.now)(), event, &mut commands);
+        let mut followed = Followed::default();
+        for command in commands {
+            match command {
+                Command::Joined(member) => {
+                    let ids = self.directory.write().admit(&member).clone();
+                    roles.joined(&member, &ids);
+                }
+                Command::Left(member) => {
+                    let ids = self.directory.read().ids(&member.name).cloned();
+                    roles.left(&member, &ids.unwrap_or_default());
+                    self.directory.write().forget(&member.name);
+                }
+                Command::Dial(member) => self.dial_member(&member),
+                Command::HangUp(name) => self.hang_up(&name),
+                Command::Publish(name, list) => {
+                    followed.lists.push((name, Packet::Members(list)));
+                }
+                Command::Replaced(name, _, by) => self.replace(&name, &by),
+                Command::Refuse(_, _, refusal) => followed.refusal = Some(refusal),
+            }
+        }
+        self.roster_changed.notify_one();
+        followed
+    }
+
+    /// Another process takes the place of one, which hears so.
+    fn replace(&self, name: &str, by: &str) {
+        let taken = self.peers.write().take(|known| *known.way.name == *name);
+        for other in taken {
+            let place = place(other.roles.member());
+            let (what, why, said) = if name == by {
+                (
+                    "two processes have one name, and the one that greeted last counts",
+                    format!(
+                        "{name} {place} was there before; give each process a --name of its own"
+                    ),
+                    format!(
+                        "another process has greeted by the name {name} since; give this one another --name"
+                    ),
+                )
+            } else {
+                (
+                    "two processes hold the controller of one module, and the one with the lower name counts",
+                    format!("{name} {place} stands by while {by} is there"),
+                    format!("{by} holds the controller of a module that this process holds, too"),
+                )
+            };
+            self.complain(name, what, &why);
+            let _ = other.way.outlet.put(&Packet::Refused(said));
+            other.replaced.cancel();
+            let cause = "another process is in its place now";
+            self.config.roles.parted(&other.roles, cause);
+        }
+    }
+
+    fn publish(&self, lists: Vec<(Arc<str>, Packet)>) {
+        let peers = self.peers.read();
+        for (name, list) in lists {
+            if let Some(known) = peers.named(&name) {
+                // Only what brings requests may find no room.
+                let _ = known.way.outlet.put(&list);
+            }
+        }
+    }
+
+    /// Tells all that are met that this process ends what it has, and then goes.
+    pub fn leave(&self) {
+        for known in &self.peers.read().known {
+            let _ = known.way.outlet.put(&Packet::Leaves);
+        }
     }
 
     /// A new session with its number.
@@ -255,26 +348,34 @@ impl PeerLinks {
     }
 
     /// Tells a process that requests of this process's gateway have ended.
-    pub fn tell_ended(&self, peer: Peer, requests: Vec<RequestId>) {
-        self.put(peer, &Packet::Ended(requests));
+    pub fn tell_ended(&self, peer: Peer, mut requests: Vec<RequestId>) {
+        for request in &mut requests {
+            *request = request.with_owner(GatewayId(0));
+        }
+        if let Some(way) = self.way_to(peer) {
+            let _ = way.outlet.put(&Packet::Ended(requests));
+        }
     }
 
     /// Gives requests of a process's gateway back to it. Their parcels stay here.
-    pub fn give_back(&self, peer: Peer, envelope: Envelope<Parcel>) {
-        self.put(peer, &Packet::Lacking(envelope));
+    pub fn give_back(&self, peer: Peer, mut envelope: Envelope<Parcel>) {
+        let Some(way) = self.way_to(peer) else {
+            return;
+        };
+        let known = self
+            .directory
+            .read()
+            .outward_again(&way.name, &mut envelope);
+        if known.is_ok() {
+            let _ = way.outlet.put(&Packet::Lacking(envelope));
+        }
     }
 
-    /// It is lost where the process is not met any more.
-    fn put(&self, peer: Peer, packet: &Packet) {
+    /// The way to a process, while it is met.
+    fn way_to(&self, peer: Peer) -> Option<PeerSender> {
         let peers = self.peers.read();
-        let mut known = peers.known.iter();
-        let way = known.find(|known| known.way.peer == peer);
-        let outlet = way.map(|known| known.way.outlet.clone());
-        drop(peers);
-        if let Some(outlet) = outlet {
-            // Only what brings requests may find no room.
-            let _ = outlet.put(packet);
-        }
+        let known = peers.known.iter().find(|known| known.way.peer == peer);
+        known.map(|known| known.way.clone())
     }
 
     /// Whether some process that is known has the role.
@@ -282,87 +383,150 @@ impl PeerLinks {
         self.peers.read().ways.contains_key(&role)
     }
 
-    /// A peer's clock is known: the roles hear of it. Of several processes with one role the last that greeted counts. `None` for a
-    /// process whose roles another one has taken over.
+    /// A peer's clock is known: the roles hear of it. `host`: from where it dials, or where it was dialled.
+    ///
+    /// # Errors
+    /// Why the process is none of the set: what is wrong, and what would be right.
     pub(crate) fn meet(
-        &self,
+        self: &Arc<Self>,
         session: u64,
         greeting: &Arc<Greeting>,
-        outlet: &Arc<Outlet>,
-        replaced_token: &CancellationToken,
-    ) -> Option<Peer> {
-        let mut replaced = self.telling.lock();
-        let by = greeting.incarnation;
-        if replaced.iter().any(|replaced| replaced.life == by) {
-            return None;
-        }
-        let shares = |known: &Known| {
-            let theirs = &known.greeting.addresses;
-            theirs.iter().any(|a| greeting.addresses.contains(a))
-        };
-        let others = self.peers.write().take(shares);
-        for other in others {
-            let life = other.greeting.incarnation;
-            if life != by {
-                tracing::warn!(
-                    roles = ?greeting.addresses, old = life.0, new = by.0,
-                    "two processes claim the same roles; the one that greeted last counts"
-                );
-                if replaced.len() == REPLACED_MAX {
-                    replaced.pop_front();
-                }
-                replaced.push_back(Replaced { life, by });
-            }
-            other.replaced.cancel();
+        (host, outlet): (&str, &Arc<Outlet>),
+        replaced: &CancellationToken,
+    ) -> Result<(Peer, Arc<PeerRoles>), String> {
+        let greeting = reached(greeting, host);
+        let name = greeting.member.name.clone();
+        let mut roster = self.roster.lock();
+        // The session before ends later than this one begins, where both ends of a connection found out at different times.
+        let former = self.peers.write().take(|k| {
+            let of = k.roles.member();
+            of.name == name && of.incarnation == greeting.member.incarnation
+        });
+        for former in former {
+            former.replaced.cancel();
             let roles = &self.config.roles;
-            roles.parted(&other.greeting, "another process has its roles now");
+            roles.parted(&former.roles, "it made another connection");
+        }
+        let followed = self.follow(&mut roster, Event::Greeted(greeting.member.clone()));
+        match followed.refusal {
+            None => {}
+            Some(Refusal::Full) => {
+                return Err(format!(
+                    "there is no room for {name}: {MEMBERS_MAX} processes or {ROLES_KNOWN_MAX} roles and workers are known already; \
+                     serve with fewer, or in several sets"
+                ));
+            }
+            Some(Refusal::Own) => {
+                return Err(format!(
+                    "two processes have the name {name}, and they dial each other; give each process a --name of its own"
+                ));
+            }
+            Some(Refusal::Holds(other)) => {
+                return Err(format!(
+                    "{other} holds the controller of a module that {name} holds, too; {name} stands by while {other} is there"
+                ));
+            }
+            Some(Refusal::Replaced) => {
+                return Err(format!(
+                    "another process has greeted by the name {name} since; give each process a --name of its own"
+                ));
+            }
         }
         let peer = Peer(self.n_met.fetch_add(1, Ordering::Relaxed));
         let way = PeerSender {
             peer,
+            name: name.clone(),
             outlet: outlet.clone(),
+            directory: self.directory.clone(),
         };
+        let addresses = self.directory.read().roles(&name);
+        let roles = Arc::new(PeerRoles {
+            greeting,
+            addresses,
+        });
         {
             let mut peers = self.peers.write();
-            for &address in &greeting.addresses {
+            for &address in &roles.addresses {
+                // Several processes may hold one controller, of which the last that greeted counts.
                 peers.ways.insert(address, way.clone());
             }
             peers.known.push(Known {
                 session,
                 way,
-                greeting: greeting.clone(),
-                replaced: replaced_token.clone(),
+                roles: roles.clone(),
+                replaced: replaced.clone(),
                 since: (self.config.now)(),
                 is_suspected: false,
                 clock: None,
             });
         }
-        self.config.roles.met(greeting);
-        Some(peer)
+        self.config.roles.met(&roles);
+        self.publish(followed.lists);
+        self.say_latest(outlet);
+        self.report_to(&roles, outlet);
+        Ok((peer, roles))
     }
 
     /// The connection of a session ended: the roles hear of it, if they knew the peer.
-    pub(crate) fn part(&self, session: u64, cause: &str) {
-        let mut replaced = self.telling.lock();
+    pub(crate) fn part(self: &Arc<Self>, session: u64, cause: &str) {
+        let mut roster = self.roster.lock();
         let known = self.peers.write().take(|known| known.session == session);
         for known in known {
-            replaced.retain(|replaced| replaced.by != known.greeting.incarnation);
-            self.config.roles.parted(&known.greeting, cause);
+            self.config.roles.parted(&known.roles, cause);
+            let member = known.roles.member();
+            let lost = Event::Lost(member.name.clone(), member.incarnation);
+            let followed = self.follow(&mut roster, lost);
+            self.publish(followed.lists);
         }
     }
 
     /// The peer of a session is silent, or speaks again: the roles hear of it, if they know the peer.
-    pub(crate) fn doubt(&self, session: u64, is_suspected: bool) {
-        let _turn = self.telling.lock();
+    pub(crate) fn doubt(self: &Arc<Self>, session: u64, is_suspected: bool) {
+        let mut roster = self.roster.lock();
         let mut peers = self.peers.write();
         let peer = peers.of(session).map(|known| {
             known.is_suspected = is_suspected;
-            known.greeting.clone()
+            known.roles.clone()
         });
         drop(peers);
-        if let Some(peer) = peer {
-            self.config.roles.doubted(&peer, is_suspected);
+        let Some(peer) = peer else { return };
+        self.config.roles.doubted(&peer, is_suspected);
+        let name = peer.member().name.clone();
+        let event = match is_suspected {
+            true => Event::Suspected(name),
+            false => Event::Trusted(name),
+        };
+        let followed = self.follow(&mut roster, event);
+        self.publish(followed.lists);
+    }
+
+    /// The directory of this process.
+    pub(crate) fn directory(&self) -> &RwLock<Directory> {
+        &self.directory
+    }
+
+    /// Whether this process and another one have anything to say to each other.
+    pub fn speaks_to(&self, other: &Member) -> bool {
+        self.config.me.member.speaks_to(other)
+    }
+
+    /// Says what is wrong with a peer that is met, once until something else is wrong; `None`: nothing is. The peer hears it, too, if
+    /// it is to.
+    pub fn find(&self, peer: &str, wrong: Option<&str>, is_told: bool) {
+        self.config.complaints.find(peer, wrong);
+        let told = wrong.filter(|_| is_told);
+        if let (Some(why), Some(known)) = (told, self.peers.read().named(peer)) {
+            let _ = known.way.outlet.put(&Packet::Notice(why.to_owned()));
         }
+    }
+
+    /// All processes of the set that this one knows, and what they do as far as it knows.
+    pub fn members(&self) -> Vec<(Arc<Member>, MemberState)> {
+        let roster = self.roster.lock();
+        roster
+            .list()
+            .map(|(member, state)| (member.clone(), state))
+            .collect()
     }
 
     /// The clock of a session's peer was compared anew.
@@ -378,7 +542,7 @@ impl PeerLinks {
         let view = |known: &Known| {
             let outlet = &known.way.outlet;
             PeerView {
-                greeting: known.greeting.clone(),
+                greeting: known.roles.greeting.clone(),
                 since: known.since,
                 is_suspected: known.is_suspected,
                 clock: known.clock,
@@ -392,40 +556,25 @@ impl PeerLinks {
 
     /// Why a peer may not be what it says it is.
     pub(crate) fn forbids(&self, peer: &Greeting, rights: Option<&Rights>) -> Option<String> {
-        let PeerLinksConfig { me, security, .. } = &self.config;
-        let Security { roster, .. } = security.as_ref()?;
-        // Roles mean nothing where the topologies differ, and the session says that they do.
-        if me.refuses(peer).is_some() {
+        let tls = self.config.tls.as_ref()?;
+        // What cannot be a peer is refused by the session, which says why.
+        if self.config.me.refuses(peer).is_some() {
             return None;
         }
         match rights {
-            Some(rights) => rights.refuse_peer(peer, roster),
-            None => Rights::default().refuse_peer(peer, roster),
+            Some(rights) => rights.refuse_peer(&peer.member),
+            None => tls.no_rights().refuse_peer(&peer.member),
         }
     }
 
-    /// Says what is wrong with a peer, once until something else is wrong: peers are dialled again and again.
+    /// Says what is wrong with a peer.
     pub(crate) fn complain(&self, peer: &str, what: &str, why: &str) {
-        let complaint = (peer.to_owned(), format!("{what}: {why}"));
-        let mut complaints = self.complaints.lock();
-        if complaints.contains(&complaint) {
-            return;
-        }
-        tracing::warn!(peer, why, "{what}");
-        if complaints.len() == COMPLAINTS_MAX {
-            complaints.pop_front();
-        }
-        complaints.push_back(complaint);
-    }
-
-    /// What is wrong with peers: the address that is dialled, or the host of those that dial, and why. The newest last.
-    pub fn complaints(&self) -> Vec<(String, String)> {
-        self.complaints.lock().iter().cloned().collect()
+        self.config.complaints.make(peer, what, why);
     }
 
     /// There is a session with a peer: what was wrong with it may be said again.
     pub(crate) fn is_content(&self, peer: &str) {
-        self.complaints.lock().retain(|(of, _)| of != peer);
+        self.config.complaints.forget(peer);
     }
 
     /// Ends all sessions, and waits until peers can know.

@@ -202,7 +202,16 @@ fn can_wait(packet: &Packet) -> bool {
             Message::Gateway(ToGateway::Started(_)) | Message::Controller(ToController::Report(_))
         ),
         Packet::Ended(_) => true,
-        Packet::Session(_) | Packet::Refused(_) | Packet::Lacking(_) => false,
+        Packet::Session(_)
+        | Packet::Refused(_)
+        | Packet::Lacking(_)
+        | Packet::Members(_)
+        | Packet::Leaves
+        | Packet::Notice(_)
+        | Packet::Published(_)
+        | Packet::Revisions(_)
+        | Packet::Operation(_)
+        | Packet::Operated(_) => false,
     }
 }
 
@@ -300,6 +309,7 @@ mod tests {
                 message: Message::Device(ToDevice::Requests(vec![arrival])),
             },
             brought: Vec::new(),
+            listed: None,
         }
     }
 
@@ -340,6 +350,7 @@ mod tests {
                 kept: Ports::default(),
                 damage: None,
             }],
+            listed: None,
         }
     }
 
@@ -402,6 +413,7 @@ mod tests {
                 message: Message::Gateway(ToGateway::Started(started)),
             },
             brought: Vec::new(),
+            listed: None,
         }
     }
 

@@ -1,5 +1,6 @@
-//! The port on which other processes reach this one. A connection has a place (`visit.rs`), then a handshake
-//! where processes speak TLS, then one call, which carries its session.
+//! The port on which other processes reach this one, for all its pipelines. A connection has a place (`visit.rs`), then a handshake
+//! where processes speak TLS, then one call, which carries its session. The first thing that the peer says is its greeting: the links of
+//! the pipeline that it names have the session.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -9,21 +10,29 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::RwLock;
 use spillgate_pipeline::time::format_duration;
 use spillgate_proto::link as pb;
 use spillgate_proto::link::link_server::{Link, LinkServer};
+use spillgate_protocol::publication::Operation;
 use spillgate_protocol::session::rights::Rights;
+use spillgate_protocol::session::{Frame, Greeting, Timing, pipeline_of};
 use spillgate_tls::HANDSHAKE_LIMIT;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::codegen::Service;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::links::{PeerLinks, Security};
+use crate::complaints::Complaints;
+use crate::links::PeerLinks;
 use crate::outlet::{Writes, outlet};
-use crate::session::{LINGER, MESSAGE_MAX, WINDOW, Wire};
-use crate::tls::{SPEAKS_PLAIN, SPEAKS_TLS, TLS_ALERT};
+use crate::revisions::Revisions;
+use crate::session::{LINGER, MESSAGE_MAX, WINDOW, Wire, linger};
+use crate::tls::{LinkTls, SPEAKS_PLAIN, SPEAKS_TLS, TLS_ALERT};
 use crate::visit::{ConnectionGuard, Leaves, Measured, Visit, Visits};
+use crate::wire::{self, Packet};
 
 /// Most bytes of a call's headers, as HTTP/2 counts them. A peer sends a few hundred.
 const HEADERS_MAX: u32 = 8 << 10;
@@ -40,10 +49,193 @@ const ALERT: [u8; 7] = [TLS_ALERT, 3, 3, 0, 2, 2, 70];
 /// What is logged of a connection that became none.
 const REFUSED: &str = "a connection of another process was refused";
 
-/// The service on one connection.
+/// What a port is made of.
+pub struct LinkPortConfig {
+    /// When a connection whose peer has not greeted ends.
+    pub timing: Timing,
+    /// Decides which of too many connections ends.
+    pub seed: u64,
+    /// Certificates on both sides; `None`: plain text.
+    pub tls: Option<Arc<LinkTls>>,
+    /// What is wrong with peers.
+    pub complaints: Arc<Complaints>,
+    /// Answers operators; `None`: they are refused.
+    pub revisions: Option<Arc<dyn Revisions>>,
+}
+
+/// The port of a process. Pipelines are added and removed while it serves.
+pub struct LinkPort {
+    config: LinkPortConfig,
+    /// Of each pipeline that is served.
+    links: RwLock<Vec<Arc<PeerLinks>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl LinkPort {
+    /// A port of no pipeline.
+    pub fn new(config: LinkPortConfig) -> Arc<Self> {
+        Arc::new(LinkPort {
+            config,
+            links: RwLock::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// Peers reach these links from now on.
+    pub fn add(&self, links: Arc<PeerLinks>) {
+        self.links.write().push(links);
+    }
+
+    /// New connections reach these links no more. Their sessions stand until the links end.
+    pub fn remove(&self, links: &Arc<PeerLinks>) {
+        self.links.write().retain(|of| !Arc::ptr_eq(of, links));
+    }
+
+    /// Accepts the connections of other processes until `stop` is done. Those that stand end with their sessions, or with the port.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let visits = Visits::new(self.config.seed);
+        tokio::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut stop => return,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of another process could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let peer = peer.ip().to_canonical();
+            let Some(visit) = visits.come(peer) else {
+                let why = "all places for connections are with processes that have greeted";
+                self.complain(peer, why);
+                continue;
+            };
+            let visitor = Visitor {
+                port: self.clone(),
+                visit,
+                peer,
+                rights: None,
+            };
+            self.tasks.spawn(visitor.keep(stream));
+        }
+    }
+
+    /// Ends all connections, and waits until peers can know. Links end before.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn complain(&self, peer: IpAddr, why: &str) {
+        self.config.complaints.make(&peer.to_string(), REFUSED, why);
+    }
+
+    /// The links that a peer means.
+    fn links_of(&self, peer: &Greeting) -> Result<Arc<PeerLinks>, String> {
+        let links = self.links.read();
+        let served = links.iter().map(|links| &*links.config.me);
+        Ok(links[pipeline_of(served, peer)?].clone())
+    }
+
+    /// Answers an operator. Nobody waits for an operator who has gone.
+    async fn operate(&self, wire: Wire, peer: IpAddr, visit: &Visit, operation: Operation) {
+        let Operation { set, what } = operation;
+        let LinkPortConfig { tls, revisions, .. } = &self.config;
+        let forbidden = || {
+            let tls = tls.as_ref()?;
+            let rights = wire.rights.clone().unwrap_or_else(|| tls.no_rights());
+            rights.refuse_operator()
+        };
+        let other_set = || {
+            let mine = self.links.read().first().map(|of| of.config.me.set.clone());
+            let mine = mine.filter(|mine| *mine != set)?;
+            Some(format!(
+                "this process belongs to set {mine:?}, and the operator speaks of {set:?}; name the set with --set"
+            ))
+        };
+        let operated = match (forbidden().or_else(other_set), revisions) {
+            (Some(refusal), _) => Err(refusal),
+            (None, None) => Err("this process takes no revisions".to_owned()),
+            (None, Some(revisions)) => {
+                visit.greets();
+                tokio::select! {
+                    biased;
+                    () = visit.ends.cancelled() => return,
+                    () = self.stop.cancelled() => return,
+                    operated = revisions.clone().operate(what) => operated,
+                }
+            }
+        };
+        if let Err(why) = &operated {
+            let why = format!("an operator was refused: {why}");
+            self.complain(peer, &why);
+        }
+        let _ = wire.outlet.put(&Packet::Operated(operated));
+        linger(wire);
+    }
+
+    /// Hands a connection to the links that its peer means, once the peer has greeted. A connection whose peer says nothing ends
+    /// after a while (`talk`).
+    async fn admit(self: Arc<Self>, mut wire: Wire, peer: IpAddr, visit: Arc<Visit>) {
+        let said = tokio::select! {
+            biased;
+            () = visit.ends.cancelled() => return,
+            () = self.stop.cancelled() => return,
+            said = wire.inbound.message() => said,
+        };
+        let said = match said {
+            Ok(Some(said)) => said,
+            Ok(None) => {
+                return self.complain(peer, "the peer closed the connection before it greeted");
+            }
+            Err(status) => {
+                let why = format!("the connection broke: {}", status.message());
+                return self.complain(peer, &why);
+            }
+        };
+        let refusal = match first_of(&said) {
+            Ok(First::Greeting(greeting)) => match self.links_of(&greeting) {
+                Ok(links) => return links.accept(wire, said),
+                Err(refusal) => refusal,
+            },
+            Ok(First::Operation(operation)) => {
+                return self.operate(wire, peer, &visit, operation).await;
+            }
+            Err(why) => why,
+        };
+        self.complain(peer, &refusal);
+        let _ = wire.outlet.put(&Packet::Refused(refusal));
+        linger(wire);
+    }
+}
+
+/// What a peer says first.
+enum First {
+    Greeting(Arc<Greeting>),
+    Operation(Operation),
+}
+
+fn first_of(said: &pb::Packets) -> Result<First, String> {
+    let first = said.packets.first().cloned();
+    match first.map(wire::decode).transpose() {
+        Ok(Some(Some(Packet::Session(Frame::Greeting(greeting))))) => Ok(First::Greeting(greeting)),
+        Ok(Some(Some(Packet::Operation(operation)))) => Ok(First::Operation(operation)),
+        Ok(_) => Err("the peer sent something else before its greeting".to_owned()),
+        Err(error) => Err(format!("the peer sent what cannot be read: {error}")),
+    }
+}
+
+/// A connection: the service on it.
 #[derive(Clone)]
-struct Port {
-    links: Arc<PeerLinks>,
+struct Visitor {
+    port: Arc<LinkPort>,
     visit: Arc<Visit>,
     /// The host of the peer. Its port says nothing.
     peer: IpAddr,
@@ -52,7 +244,7 @@ struct Port {
 }
 
 #[tonic::async_trait]
-impl Link for Port {
+impl Link for Visitor {
     type JoinStream = Results;
 
     async fn join(
@@ -64,13 +256,15 @@ impl Link for Port {
             return Err(Status::failed_precondition(why));
         }
         let (outlet, writes) = outlet();
-        self.links.accept(Wire {
+        let wire = Wire {
             peer: self.peer.to_string(),
             outlet,
             inbound: request.into_inner(),
             rights: self.rights.clone(),
             seat: Some(ConnectionGuard(self.visit.clone())),
-        });
+        };
+        let admitted = (self.port.clone()).admit(wire, self.peer, self.visit.clone());
+        self.port.tasks.spawn(admitted);
         Ok(Response::new(Results(writes)))
     }
 }
@@ -90,53 +284,20 @@ impl tokio_stream::Stream for Results {
     }
 }
 
-/// Accepts the connections of other processes until `stop` is done. Those that stand end with their sessions, or with the links.
-pub async fn serve(links: Arc<PeerLinks>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let visits = Visits::new(links.config.seed);
-    tokio::pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection of another process could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let peer = peer.ip().to_canonical();
-        let Some(visit) = visits.come(peer) else {
-            let why = "all places for connections are with processes that have greeted";
-            links.complain(&peer.to_string(), REFUSED, why);
-            continue;
-        };
-        let port = Port {
-            links: links.clone(),
-            visit,
-            peer,
-            rights: None,
-        };
-        links.tasks.spawn(port.keep(stream));
-    }
-}
-
-impl Port {
+impl Visitor {
     /// Keeps a connection until it ends.
     async fn keep(mut self, stream: TcpStream) {
         let _leaves = Leaves(self.visit.clone());
-        let links = self.links.clone();
+        let port = self.port.clone();
         let _ = stream.set_nodelay(true);
-        match &links.config.security {
+        match &port.config.tls {
             None => {
                 let begins = same_language(stream, false);
                 if let Some(stream) = self.in_time(begins).await {
                     talk(stream, self).await;
                 }
             }
-            Some(Security { tls, .. }) => {
+            Some(tls) => {
                 let begins = async { tls.accept(same_language(stream, true).await?).await };
                 if let Some((stream, rights)) = self.in_time(begins).await {
                     self.rights = Some(rights);
@@ -151,22 +312,19 @@ impl Port {
         let begun = tokio::select! {
             biased;
             () = self.visit.ends.cancelled() => return None,
-            () = self.links.stop.cancelled() => return None,
+            () = self.port.stop.cancelled() => return None,
             begun = tokio::time::timeout(HANDSHAKE_LIMIT, begins) => begun,
         };
         match begun {
             Ok(Ok(begun)) => return Some(begun),
-            Ok(Err(why)) => self.complain(&why),
+            Ok(Err(why)) => self.port.complain(self.peer, &why),
             Err(_) => {
                 let limit = format_duration(HANDSHAKE_LIMIT);
-                self.complain(&format!("the peer did not begin within {limit}"));
+                let why = format!("the peer did not begin within {limit}");
+                self.port.complain(self.peer, &why);
             }
         }
         None
-    }
-
-    fn complain(&self, why: &str) {
-        self.links.complain(&self.peer.to_string(), REFUSED, why);
     }
 }
 
@@ -195,12 +353,12 @@ async fn same_language(mut stream: TcpStream, is_tls: bool) -> Result<TcpStream,
 }
 
 /// Serves the one call of a connection.
-async fn talk<S>(stream: S, port: Port)
+async fn talk<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (links, visit, peer) = (port.links.clone(), port.visit.clone(), port.peer);
-    let service = LinkServer::new(port).max_decoding_message_size(MESSAGE_MAX);
+    let (port, visit, peer) = (visitor.port.clone(), visitor.visit.clone(), visitor.peer);
+    let service = LinkServer::new(visitor).max_decoding_message_size(MESSAGE_MAX);
     let measured = visit.clone();
     let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
         let (mut service, visit) = (service.clone(), measured.clone());
@@ -219,7 +377,7 @@ where
         .max_local_error_reset_streams(RESETS_MAX);
     let http = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(http);
-    let limit = links.config.timing.death();
+    let limit = port.config.timing.death();
     let has_no_greeting = async {
         if tokio::time::timeout(limit, visit.greeted.cancelled())
             .await
@@ -233,7 +391,7 @@ where
         () = has_no_greeting => {
             let limit = format_duration(limit);
             let why = format!("the peer did not greet within {limit}");
-            return links.complain(&peer.to_string(), REFUSED, &why);
+            return port.complain(peer, &why);
         }
         () = visit.ends.cancelled() => {
             // It gave way to another one, and there is nobody who could have last words.
@@ -241,7 +399,7 @@ where
                 return;
             }
         }
-        () = links.stop.cancelled() => {}
+        () = port.stop.cancelled() => {}
     }
     http.as_mut().graceful_shutdown();
     // What is broken now was to end.

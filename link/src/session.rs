@@ -8,7 +8,9 @@ use std::time::Duration;
 use prost::Message as _;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
-use spillgate_protocol::message::Envelope;
+use spillgate_protocol::membership::Event as Register;
+use spillgate_protocol::message::UnknownId;
+use spillgate_protocol::publication::Publication;
 use spillgate_protocol::session::rights::{LinkProcess, Rights};
 use spillgate_protocol::session::{
     Command, Connection, Event, Frame, Greeting, News, Session, Side,
@@ -18,10 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::dial::dial;
-use crate::links::{PeerLinks, PeerLinksConfig};
+use crate::links::{PeerLinks, PeerLinksConfig, PeerRoles};
 use crate::outlet::Outlet;
+use crate::revisions::publishes;
+use crate::tls::LinkTls;
 use crate::visit::ConnectionGuard;
-use crate::wire::{self, Packet};
+use crate::wire::{self, ItemOutputs, Packet};
 
 /// The largest write of a peer: a batch of results with large values.
 pub(crate) const MESSAGE_MAX: usize = 256 << 20;
@@ -32,8 +36,8 @@ pub(crate) const WINDOW: u32 = 4 << 20;
 pub(crate) enum How {
     /// It dials this process at this address.
     Dials(String, LinkProcess),
-    /// It has this one.
-    Accepted(Box<Wire>),
+    /// It has this one, on which the peer has said this.
+    Accepted(Box<Wire>, pb::Packets),
 }
 
 /// A connection that stands.
@@ -67,8 +71,8 @@ pub(crate) struct End {
     dialling: Option<(Connection, Dialling)>,
     /// The roles know the peer.
     is_told: bool,
-    /// By this name.
-    peer: Option<Peer>,
+    /// In this meeting.
+    met: Option<(Peer, Arc<PeerRoles>)>,
     commands: Vec<Command>,
 }
 
@@ -97,7 +101,7 @@ impl End {
             wire: None,
             dialling: None,
             is_told: false,
-            peer: None,
+            met: None,
             commands: Vec::new(),
         }
     }
@@ -110,11 +114,12 @@ impl End {
                 self.dials = Some(peer);
                 self.bring(Event::Wakeup);
             }
-            How::Accepted(wire) => {
+            How::Accepted(wire, said) => {
                 let connection = Connection(1);
                 self.address.clone_from(&wire.peer);
                 self.wire = Some((connection, *wire));
                 self.bring(Event::Connected(connection));
+                self.read(connection, said);
             }
         }
         self.drive().await;
@@ -191,8 +196,8 @@ impl End {
         };
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Brings::End("the process ends"),
-            () = self.replaced.cancelled() => Brings::End("another process has the peer's roles"),
+            () = self.stop.cancelled() => Brings::End("the peer is needed no more, or this process ends"),
+            () = self.replaced.cancelled() => Brings::End("another process is in the peer's place"),
             brings = received => {
                 if let Brings::Event(Event::Ended { cause, .. }) = &brings {
                     self.wire = None;
@@ -241,8 +246,7 @@ impl End {
                 let Some(peer) = self.dials.clone() else {
                     return;
                 };
-                let tls = self.links.config.security.as_ref();
-                let tls = tls.map(|security| security.tls.clone());
+                let tls = self.links.config.tls.clone();
                 let limit = self.links.config.timing.death();
                 let dialling = dial(self.address.clone(), peer, tls, limit);
                 self.dialling = Some((connection, Box::pin(dialling)));
@@ -251,6 +255,10 @@ impl End {
                 if let Some((on, wire)) = &self.wire
                     && *on == connection
                 {
+                    let frame = match frame {
+                        Frame::Greeting(me) => Frame::Greeting(self.links.greeting(me)),
+                        frame => frame,
+                    };
                     let _ = wire.outlet.put(&Packet::Session(frame));
                 }
             }
@@ -278,7 +286,7 @@ impl End {
             News::Suspected => self.links.doubt(self.number, true),
             News::Trusted => self.links.doubt(self.number, false),
             News::Lost { cause, .. } => {
-                self.peer = None;
+                self.met = None;
                 if std::mem::take(&mut self.is_told) {
                     self.links.part(self.number, &cause);
                 }
@@ -291,18 +299,25 @@ impl End {
     }
 
     fn tell_if_known(&mut self, now: Timestamp) {
-        let (Some(peer), Some((_, wire))) = (self.session.peer(), &self.wire) else {
+        let (Some(peer), Some((connection, wire))) = (self.session.peer(), &self.wire) else {
             return;
         };
         if self.is_told || self.session.offset(now).is_none() {
             return;
         }
         self.is_told = true;
-        self.links.is_content(&self.address);
         let outlet = &wire.outlet;
-        self.peer = self.links.meet(self.number, peer, outlet, &self.replaced);
-        if self.peer.is_none() {
-            self.replaced.cancel();
+        let reached = (&*self.address, outlet);
+        match self.links.meet(self.number, peer, reached, &self.replaced) {
+            Ok(met) => {
+                self.links.config.complaints.forget(&self.address);
+                self.met = Some(met);
+            }
+            Err(reason) => {
+                let connection = *connection;
+                let _ = outlet.put(&Packet::Refused(reason.clone()));
+                self.bring(Event::Refused { connection, reason });
+            }
         }
     }
 
@@ -321,13 +336,18 @@ impl End {
         let mut is_traffic = false;
         for packet in packets.packets {
             let mut packet = match wire::decode(packet) {
-                Ok(packet) => packet,
+                Ok(Some(packet)) => packet,
+                // Programs of later releases say more.
+                Ok(None) => continue,
                 Err(error) => {
                     let cause = format!("the peer sent what cannot be read: {error}");
                     self.wire = None;
                     return self.bring(Event::Ended { connection, cause });
                 }
             };
+            if let Packet::Session(Frame::Greeting(peer)) = &packet {
+                self.hear_published(peer, peer.published.as_ref());
+            }
             let refused = match &packet {
                 Packet::Refused(reason) => Some(format!("the peer refuses this process: {reason}")),
                 Packet::Session(Frame::Greeting(peer)) => self.refuses(peer),
@@ -340,57 +360,119 @@ impl End {
                 self.bring(Event::Received(connection, frame));
                 continue;
             }
+            if let Packet::Published(said) = packet {
+                if let Some(by) = self.session.peer() {
+                    self.hear_published(by, Some(&said));
+                }
+                continue;
+            }
             if !std::mem::replace(&mut is_traffic, true) {
                 self.bring(Event::Traffic(connection));
             }
             let session = &self.session;
             packet.translate(|theirs| session.to_mine(theirs).unwrap_or(theirs));
-            if let Some(peer) = self.peer {
-                self.hear(connection, peer, packet);
+            self.hear(connection, packet);
+        }
+    }
+
+    /// What a gateway or controller says is published. It counts also where the peer serves another revision, and so is refused: that
+    /// may be the revision that is published.
+    fn hear_published(&self, by: &Greeting, said: Option<&Arc<Publication>>) {
+        let PeerLinksConfig {
+            me, tls, revisions, ..
+        } = &self.links.config;
+        let rights = self.wire.as_ref().and_then(|(_, wire)| wire.rights.clone());
+        let is_allowed = |tls: &Arc<LinkTls>| {
+            let rights = rights.unwrap_or_else(|| tls.no_rights());
+            rights.refuse_peer(&by.member).is_none()
+        };
+        if let Some(revisions) = revisions
+            && publishes(&by.member)
+            && (&by.set, &by.pipeline) == (&me.set, &me.pipeline)
+            && said.is_none_or(|said| said.pipeline == me.pipeline)
+            && tls.as_ref().is_none_or(is_allowed)
+        {
+            revisions.greeted(&me.pipeline, said.map_or(0, |said| said.generation));
+            if let Some(said) = said {
+                revisions.heard(said.clone());
             }
         }
     }
 
     /// Tells the roles what the peer says, as far as it may say so.
-    fn hear(&self, connection: Connection, peer: Peer, packet: Packet) {
+    fn hear(&self, connection: Connection, packet: Packet) {
         let PeerLinksConfig { me, roles, .. } = &self.links.config;
-        let Some(greeting) = self.session.peer() else {
-            return;
-        };
-        let life = greeting.incarnation;
+        let Some((peer, of)) = &self.met else { return };
+        let name = &of.member().name;
+        let directory = self.links.directory();
         match packet {
-            Packet::Message { envelope, brought } => {
-                let Envelope {
-                    from,
-                    incarnation,
-                    to,
-                    ..
-                } = envelope;
-                if self.session.admits(connection, from, incarnation) && me.addresses.contains(&to)
-                {
-                    roles.heard(peer, envelope, brought);
+            Packet::Message {
+                mut envelope,
+                mut brought,
+                listed,
+            } => {
+                if !self.session.admits(connection, envelope.incarnation) {
+                    return;
+                }
+                let directory = directory.read();
+                let known = directory.inward(name, listed.as_deref(), &mut envelope);
+                for ItemOutputs { times, .. } in &mut brought {
+                    let worker = directory.worker_inward(name, times.worker);
+                    times.worker = worker.unwrap_or(times.worker);
+                }
+                drop(directory);
+                match known {
+                    Ok(()) => roles.heard(*peer, envelope, brought),
+                    Err(UnknownId) => {
+                        tracing::debug!(peer = &**name, "a message speaks of what is not there");
+                    }
                 }
             }
-            Packet::Ended(requests) => roles.ended(greeting, requests),
+            Packet::Ended(mut requests) => {
+                let ids = directory.read().ids(name).and_then(|ids| ids.gateway);
+                if let Some(gateway) = ids {
+                    for request in &mut requests {
+                        *request = request.with_owner(gateway);
+                    }
+                    roles.ended(requests);
+                }
+            }
             // This process sent them in this life, to a role of the peer.
-            Packet::Lacking(envelope) => {
-                if self.session.admits(connection, envelope.to, life)
-                    && me.addresses.contains(&envelope.from)
-                    && me.incarnation == envelope.incarnation
-                {
-                    roles.lacking(peer, greeting, envelope);
+            Packet::Lacking(mut envelope) => {
+                let is_own = me.member.incarnation == envelope.incarnation;
+                let known = is_own.then(|| directory.read().inward_again(name, &mut envelope));
+                if known == Some(Ok(())) {
+                    roles.lacking(*peer, of, envelope);
                 }
             }
-            Packet::Session(_) | Packet::Refused(_) => {}
+            Packet::Members(list) => {
+                self.links
+                    .register_event(Register::List(name.clone(), list));
+            }
+            Packet::Leaves => self.links.register_event(Register::Leaves(name.clone())),
+            Packet::Notice(text) => self.links.complain(name, NOTICE, &text),
+            Packet::Revisions(reports) => {
+                if let Some(revisions) = &self.links.config.revisions {
+                    revisions.seen(&me.pipeline, of.member(), reports);
+                }
+            }
+            Packet::Session(_)
+            | Packet::Refused(_)
+            | Packet::Published(_)
+            | Packet::Operation(_)
+            | Packet::Operated(_) => {}
         }
     }
 }
+
+/// What is logged of what a peer says about this process.
+const NOTICE: &str = "a peer says that something is wrong with this process";
 
 /// How long a connection that is closed stands on, so that the peer has what was said last.
 pub(crate) const LINGER: Duration = Duration::from_millis(200);
 
 /// Closes a connection once its last words were written.
-fn linger(wire: Wire) {
+pub(crate) fn linger(wire: Wire) {
     tokio::spawn(async move {
         tokio::time::sleep(LINGER).await;
         drop(wire);

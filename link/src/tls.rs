@@ -60,17 +60,29 @@ struct Read {
 /// TLS of a process with its peers.
 pub struct LinkTls {
     files: LinkTlsFiles,
+    /// The set in which the names of certificates hold.
+    set: Arc<str>,
     read: RwLock<Read>,
 }
 
 impl LinkTls {
-    /// Reads the files.
+    /// Reads the files, for a process of that set.
     ///
     /// # Errors
     /// When a file cannot be used; says which, and why.
-    pub fn new(files: LinkTlsFiles) -> Result<Self, TlsError> {
-        let read = RwLock::new(read(&files)?);
-        Ok(LinkTls { files, read })
+    pub fn new(files: LinkTlsFiles, set: Arc<str>) -> Result<Self, TlsError> {
+        let read = RwLock::new(read(&files, &set)?);
+        Ok(LinkTls { files, set, read })
+    }
+
+    /// The set of the process.
+    pub fn set(&self) -> &Arc<str> {
+        &self.set
+    }
+
+    /// What a process without a certificate may be.
+    pub(crate) fn no_rights(&self) -> Rights {
+        Rights::of(&self.set, [])
     }
 
     /// The files that it reads.
@@ -84,7 +96,7 @@ impl LinkTls {
     /// # Errors
     /// When a file cannot be used; then nothing changes.
     pub fn reload(&self) -> Result<String, TlsError> {
-        let read = read(&self.files)?;
+        let read = read(&self.files, &self.set)?;
         let n = read.n_certificates;
         let mut found = format!("{n} in {}", self.files.cert.display());
         for warning in read
@@ -98,7 +110,7 @@ impl LinkTls {
         Ok(found)
     }
 
-    /// Why peers will refuse this process as what it is in the topology, as far as that is known here; a line each.
+    /// Why peers will refuse this process as what it is, as far as that is known here; a line each.
     pub fn warnings(&self, me: &LinkProcess) -> Vec<String> {
         let read = self.read.read();
         let names = read.rights.refuse_member(me).map(|why| {
@@ -125,11 +137,11 @@ impl LinkTls {
         let config = self.read.read().server.clone();
         let stream = spillgate_tls::accept(config, stream).await;
         let stream = stream.map_err(|error| in_words(&error))?;
-        let rights = rights(stream.get_ref().1.peer_certificates());
+        let rights = rights(&self.set, stream.get_ref().1.peer_certificates());
         Ok((stream, rights))
     }
 
-    /// The connection to a process that is this member of the topology, and what its certificate lets it be.
+    /// The connection to this process, and what its certificate lets it be.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
@@ -139,7 +151,11 @@ impl LinkTls {
         let config = {
             let read = self.read.read();
             let mut config = read.client.clone();
-            let verifier = Verifier::new(read.roots.clone(), peer.clone(), refused.clone());
+            let verifier = Verifier::new(
+                read.roots.clone(),
+                (self.set.clone(), peer.clone()),
+                refused.clone(),
+            );
             config
                 .dangerous()
                 .set_certificate_verifier(Arc::new(verifier));
@@ -152,7 +168,7 @@ impl LinkTls {
             Some(why) => String::clone(why),
             None => in_words(&error),
         })?;
-        let rights = rights(stream.get_ref().1.peer_certificates());
+        let rights = rights(&self.set, stream.get_ref().1.peer_certificates());
         Ok((stream, rights))
     }
 }
@@ -164,12 +180,12 @@ impl std::fmt::Debug for LinkTls {
 }
 
 /// What the certificate that was shown lets its holder be.
-fn rights(chain: Option<&[CertificateDer<'_>]>) -> Rights {
+fn rights(set: &str, chain: Option<&[CertificateDer<'_>]>) -> Rights {
     let names = chain.and_then(|chain| chain.first()).map(dns_names);
-    Rights::of(names.iter().flatten().map(String::as_str))
+    Rights::of(set, names.iter().flatten().map(String::as_str))
 }
 
-fn read(files: &LinkTlsFiles) -> Result<Read, TlsError> {
+fn read(files: &LinkTlsFiles, set: &str) -> Result<Read, TlsError> {
     let file = |flag, path| PemFile { flag, path };
     let ca = file("--link-ca", &files.ca);
     let cert = file("--link-cert", &files.cert);
@@ -187,7 +203,7 @@ fn read(files: &LinkTlsFiles) -> Result<Read, TlsError> {
             "peers that it vouches for are refused",
         ),
     ];
-    let rights = rights(Some(&chain));
+    let rights = rights(set, Some(&chain));
     let unusable = |error| spillgate_tls::unusable(error, cert, key);
 
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());

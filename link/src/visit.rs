@@ -12,13 +12,14 @@ use hyper::body::Incoming;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use spillgate_protocol::publication::DEFINITION_BYTES_MAX;
 use spillgate_protocol::session::entrance::{Entrance, Visitor, Welcome};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Most bytes that a peer may send before it has greeted: several times the largest greeting. What comes later is larger, and
-/// only peers that this process knows send it.
-pub const STRANGER_BYTES_MAX: usize = 64 << 10;
+/// Most bytes that a peer may send before it has greeted: several times the largest greeting, and the definitions that it may carry. What
+/// comes later is larger, and only peers that this process knows send it.
+pub const STRANGER_BYTES_MAX: usize = (64 << 10) + 2 * DEFINITION_BYTES_MAX;
 
 /// The connections of a port.
 pub(crate) struct Visits(Mutex<Open>);

@@ -10,6 +10,7 @@ mod envelope;
 mod error;
 mod guidance;
 mod parcel;
+mod publication;
 mod request;
 mod session;
 mod state;
@@ -18,14 +19,18 @@ mod to_device;
 mod to_gateway;
 mod values;
 
+use std::sync::Arc;
+
 use spillgate_picture::{Damage, Frame};
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_process::value::Value;
 use spillgate_proto::link as pb;
+use spillgate_protocol::membership::MemberList;
 use spillgate_protocol::message::Envelope;
-use spillgate_protocol::session::Frame as SessionFrame;
+use spillgate_protocol::publication::{Operated, Operation, Publication, RevisionReports};
+use spillgate_protocol::session::{Frame as SessionFrame, NAME_BYTES_MAX};
 use spillgate_protocol::values::Ports;
 
 use pb::packet::Content;
@@ -83,6 +88,8 @@ pub enum Packet {
         /// One entry a member, in their order, where the message is
         /// [`ToGateway::Finished`](spillgate_protocol::message::ToGateway::Finished). Empty otherwise.
         brought: Vec<ItemOutputs>,
+        /// The process of the worker of which a controller speaks.
+        listed: Option<Arc<str>>,
     },
     /// The peer may not be what it greets as: what is wrong and what would be right. At most [`bounds::REASON_BYTES_MAX`] bytes.
     Refused(String),
@@ -91,6 +98,22 @@ pub enum Packet {
     /// By a worker: these requests of a gateway are given back, with empty parcels, since theirs name values that the process does
     /// not keep. They are to be sent again with all values.
     Lacking(Envelope<Parcel>),
+    /// By a controller, to a gateway: the processes with workers. At most
+    /// [`MEMBERS_MAX`](spillgate_protocol::membership::MEMBERS_MAX).
+    Members(MemberList),
+    /// The process ends what it has, and then goes.
+    Leaves,
+    /// Something is wrong with the receiver, and the session goes on: what, and what would be right. At most
+    /// [`bounds::REASON_BYTES_MAX`] bytes.
+    Notice(String),
+    /// By a gateway or controller: what all processes are to serve of a pipeline.
+    Published(Arc<Publication>),
+    /// What the sender's revisions of the pipeline do.
+    Revisions(RevisionReports),
+    /// The first packet of an operator.
+    Operation(Operation),
+    /// The answer to it.
+    Operated(Operated),
 }
 
 impl Packet {
@@ -99,9 +122,20 @@ impl Packet {
     /// reads them itself.
     pub fn translate(&mut self, to_mine: impl Fn(Timestamp) -> Timestamp) {
         let (envelope, brought) = match self {
-            Packet::Message { envelope, brought } => (envelope, &mut brought[..]),
+            Packet::Message {
+                envelope, brought, ..
+            } => (envelope, &mut brought[..]),
             Packet::Lacking(envelope) => (envelope, &mut [][..]),
-            Packet::Session(_) | Packet::Refused(_) | Packet::Ended(_) => return,
+            Packet::Session(_)
+            | Packet::Refused(_)
+            | Packet::Ended(_)
+            | Packet::Members(_)
+            | Packet::Leaves
+            | Packet::Notice(_)
+            | Packet::Published(_)
+            | Packet::Revisions(_)
+            | Packet::Operation(_)
+            | Packet::Operated(_) => return,
         };
         for ItemOutputs { times, .. } in brought {
             for at in [
@@ -122,36 +156,74 @@ impl Packet {
 pub fn encode(packet: &Packet) -> pb::Packet {
     let content = match packet {
         Packet::Session(frame) => session::encode(frame),
-        Packet::Message { envelope, brought } => {
-            Content::Envelope(Box::new(envelope::encode(envelope, brought)))
+        Packet::Message {
+            envelope,
+            brought,
+            listed,
+        } => {
+            let listed = listed.as_deref().unwrap_or_default();
+            Content::Envelope(Box::new(envelope::encode(envelope, brought, listed)))
         }
         Packet::Refused(reason) => Content::Refused(pb::Refused {
-            reason: reason[..reason.floor_char_boundary(bounds::REASON_BYTES_MAX)].to_owned(),
+            reason: cut(reason),
         }),
         Packet::Ended(requests) => Content::Ended(pb::Ended {
             requests: requests.iter().map(|id| id.0).collect(),
         }),
-        Packet::Lacking(envelope) => Content::Lacking(Box::new(envelope::encode(envelope, &[]))),
+        Packet::Lacking(envelope) => {
+            Content::Lacking(Box::new(envelope::encode(envelope, &[], "")))
+        }
+        Packet::Members(list) => Content::Members(session::encode_members(list)),
+        Packet::Leaves => Content::Leaving(pb::Leaves {}),
+        Packet::Notice(text) => Content::Notice(pb::Notice { text: cut(text) }),
+        Packet::Published(published) => {
+            Content::Published(Box::new(publication::encode(published)))
+        }
+        Packet::Revisions(reports) => Content::Revisions(pb::Revisions {
+            revisions: publication::encode_reports(&reports.revisions),
+            generation: reports.generation,
+        }),
+        Packet::Operation(operation) => {
+            Content::Operation(Box::new(publication::encode_operation(operation)))
+        }
+        Packet::Operated(operated) => {
+            Content::Operated(Box::new(publication::encode_operated(operated)))
+        }
     };
     pb::Packet {
         content: Some(content),
     }
 }
 
-/// A packet as it was read. Payloads are shared.
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(bounds::REASON_BYTES_MAX)].to_owned()
+}
+
+/// A packet as it was read; `None` for one of a kind that this version does not know. Payloads are shared.
 ///
 /// # Errors
-/// When a field is missing, has no meaning in this version or is out of its bounds. The sender is no process of this version,
-/// or is broken.
-pub fn decode(packet: pb::Packet) -> Result<Packet, WireError> {
-    let content = field("Packet", "content").required(packet.content)?;
-    Ok(match content {
-        Content::Greeting(greeting) => Packet::Session(session::decode_greeting(greeting)?),
+/// When a field is missing, has no meaning in this version or is out of its bounds. The sender speaks no version of the wire that
+/// this one speaks, or is broken.
+pub fn decode(packet: pb::Packet) -> Result<Option<Packet>, WireError> {
+    let Some(content) = packet.content else {
+        return Ok(None);
+    };
+    Ok(Some(match content {
+        Content::Greeting(greeting) => Packet::Session(session::decode_greeting(*greeting)?),
         Content::Heartbeat(heartbeat) => Packet::Session(session::decode_heartbeat(heartbeat)),
         Content::HeartbeatAnswer(answer) => Packet::Session(session::decode_answer(answer)),
         Content::Envelope(envelope) => {
-            let (envelope, brought) = envelope::decode(*envelope)?;
-            Packet::Message { envelope, brought }
+            let n = envelope.listed.len();
+            field("Envelope", "listed").at_most_bytes(n, NAME_BYTES_MAX)?;
+            let listed = (n > 0).then(|| Arc::from(&*envelope.listed));
+            let Some((envelope, brought)) = envelope::decode(*envelope)? else {
+                return Ok(None);
+            };
+            Packet::Message {
+                envelope,
+                brought,
+                listed,
+            }
         }
         Content::Refused(pb::Refused { reason }) => {
             let n = reason.len();
@@ -163,5 +235,23 @@ pub fn decode(packet: pb::Packet) -> Result<Packet, WireError> {
             Packet::Ended(requests.into_iter().map(RequestId).collect())
         }
         Content::Lacking(envelope) => Packet::Lacking(envelope::decode_lacking(*envelope)?),
-    })
+        Content::Members(members) => Packet::Members(session::decode_members(members)?),
+        Content::Leaving(pb::Leaves {}) => Packet::Leaves,
+        Content::Notice(pb::Notice { text }) => {
+            field("Notice", "text").at_most_bytes(text.len(), bounds::REASON_BYTES_MAX)?;
+            Packet::Notice(text)
+        }
+        Content::Published(published) => {
+            Packet::Published(Arc::new(publication::decode(*published)?))
+        }
+        Content::Revisions(reports) => Packet::Revisions(RevisionReports {
+            generation: reports.generation,
+            revisions: publication::decode_reports(reports.revisions)?,
+        }),
+        Content::Operation(operation) => match publication::decode_operation(*operation)? {
+            Some(operation) => Packet::Operation(operation),
+            None => return Ok(None),
+        },
+        Content::Operated(operated) => Packet::Operated(publication::decode_operated(*operated)?),
+    }))
 }

@@ -73,12 +73,7 @@ impl Output {
             path: path.to_owned(),
             why,
         };
-        // A link stays; what it leads to is replaced.
-        let place = match path.is_symlink() {
-            true => path.canonicalize().map_err(file)?,
-            false => path.to_owned(),
-        };
-        let found = match place.metadata() {
+        let found = match path.metadata() {
             Ok(found) => Some(found),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(file(error)),
@@ -91,7 +86,8 @@ impl Output {
                 });
             }
             // Who may not write a file may not replace it either.
-            let there = File::options().write(true).open(&place).map_err(file)?;
+            let there = File::options().write(true).open(path).map_err(file)?;
+            // By its path as it was given: /dev/stdout leads to a pipe, which has no other name.
             if !found.is_file() {
                 return Ok(Output {
                     path: path.to_owned(),
@@ -100,6 +96,11 @@ impl Output {
             }
             rights = Some(found.permissions());
         }
+        // A link stays; what it leads to is replaced.
+        let place = match path.is_symlink() {
+            true => path.canonicalize().map_err(file)?,
+            false => path.to_owned(),
+        };
         let folder = folder_of(&place);
         let beside = |why| OutputError::Beside {
             path: path.to_owned(),

@@ -1,3 +1,5 @@
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::*;
@@ -71,6 +73,19 @@ fn devices_are_written_straight_to() {
             .starts_with("cannot write /dev/full: No space left"),
         "{error}"
     );
+}
+
+#[test]
+fn a_pipe_is_written_to_by_the_link_that_leads_to_it() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    // As /dev/stdout is one, in a container.
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    assert!(Path::new(&path).canonicalize().is_err(), "it has no name");
+    write(&path, "through").unwrap();
+    drop(writer);
+    let mut read = String::new();
+    reader.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "through");
 }
 
 #[test]

@@ -81,11 +81,14 @@ pub enum Decider {
 pub struct ServedBy {
     /// Decides about models; `None`: devices keep all that they have read.
     pub decider: Option<Decider>,
-    /// Gateways of its topology; `None`: one process holds all roles.
+    /// Gateways of its set; `None`: one process holds all roles.
     pub gateways: Option<usize>,
 }
 
 impl ServedBy {
+    /// Gateways that come and go: there may be several at any time.
+    pub const ANY_GATEWAYS: usize = 2;
+
     /// One process whose models that decides about.
     pub fn one_process(decider: impl Into<Option<Decider>>) -> Self {
         ServedBy {

@@ -25,6 +25,30 @@ pub const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Processes,
+        "pipelines of a process of a set",
+        count(crate::membership::PIPELINES_MAX),
+        "it does not start"
+    ),
+    bound!(
+        Processes,
+        "bytes of a definition that is published, with its profiles",
+        bytes(crate::publication::DEFINITION_BYTES_MAX),
+        "the operator is refused; of a peer, the packet is"
+    ),
+    bound!(
+        Processes,
+        "time for which a worker serves what is published and no controller knows",
+        time(crate::publication::UNKNOWN_AFTER),
+        "it serves what its file says"
+    ),
+    bound!(
+        Processes,
+        "revisions of a pipeline of which a process speaks",
+        count(crate::publication::REPORTS_MAX),
+        "the packet is refused"
+    ),
+    bound!(
+        Processes,
         "processes of a topology",
         count(crate::topology::PROCESSES_MAX),
         "an error with its line"
@@ -37,8 +61,38 @@ pub const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Processes,
-        "addresses in a peer's greeting",
-        count(crate::session::greeting::ADDRESSES_MAX),
+        "roles and workers in a peer's greeting",
+        count(crate::session::greeting::ROLES_MAX),
+        "the peer is refused"
+    ),
+    bound!(
+        Processes,
+        "processes that one knows",
+        count(crate::membership::MEMBERS_MAX),
+        "a further one is refused, and both sides say so"
+    ),
+    bound!(
+        Processes,
+        "roles and workers of all processes that one knows",
+        count(crate::membership::ROLES_KNOWN_MAX),
+        "a process with more is refused, and both sides say so"
+    ),
+    bound!(
+        Processes,
+        "time until a process that is gone without a word is forgotten",
+        time(crate::membership::FORGET_AFTER),
+        "its workers are no longer waited for"
+    ),
+    bound!(
+        Processes,
+        "lives of processes of which another one has taken the name",
+        count(crate::membership::REPLACED_MAX),
+        "the oldest is forgotten, and may greet again"
+    ),
+    bound!(
+        Processes,
+        "names in a peer's greeting",
+        bytes(crate::session::greeting::NAME_BYTES_MAX),
         "the peer is refused"
     ),
     bound!(

@@ -5,6 +5,7 @@
 pub mod bounds;
 pub mod membership;
 pub mod message;
+pub mod publication;
 pub mod session;
 pub mod topology;
 pub mod values;

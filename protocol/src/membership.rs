@@ -12,9 +12,9 @@ mod directory;
 mod member;
 mod roster;
 
-pub use directory::{Directory, MemberIds};
-pub use member::{Member, MemberDevice};
+pub use directory::{Directory, MemberIds, OwnIds, PIPELINES_MAX};
+pub use member::{Member, MemberDevice, MemberWorker};
 pub use roster::{
     Command, Event, FORGET_AFTER, Listed, MEMBERS_MAX, MemberList, MemberState, PUBLISH_DELAY,
-    Roster,
+    REPLACED_MAX, ROLES_KNOWN_MAX, Refusal, Roster,
 };

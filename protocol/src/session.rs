@@ -36,12 +36,10 @@
 //! Blog, 2015). A session that lasted for the longest backoff lets it begin anew, so a peer that greets and dies is
 //! not dialled at a growing rate. A refused peer is dialled again with the longest backoff.
 //!
-//! **Several processes with one address.** In each rolling restart two processes claim one address for a while, and the one that
-//! greeted last counts. A session knows its own peer only, so this is for the holder of the sessions to see to: on `Greeted` it
-//! compares the addresses with those of [`Session::peer`] of the others. It gives [`Event::End`] to the session that it
-//! replaces, passes on the `Lost` that comes from it, and then the new `Greeted`. It remembers the replaced incarnation, which may
-//! dial again until its process ends, and ends each session in which it greets. In the same way a driver that does not know which peer
-//! it accepts gives each accepted connection a session of its own, and drops the session when [`Session::is_idle`].
+//! **Several processes with one name.** In each rolling restart two lives of a process have one name for a while, and the one that
+//! greeted last counts. A session knows its own peer only, so [`Roster`](crate::membership::Roster) says which session is to end, and the
+//! driver gives it [`Event::End`]. A driver that does not know which peer it accepts gives each accepted connection a session of its
+//! own, and drops the session when [`Session::is_idle`].
 //!
 //! **Rights.** Whether a peer may have the roles that it greets with follows from its certificate ([`rights`]). The driver asks when
 //! the greeting comes, and brings [`Event::Refused`] in its place.
@@ -58,7 +56,6 @@ pub(crate) mod timing;
 
 use std::sync::Arc;
 
-use crate::message::Address;
 use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::time::{Timestamp, format_duration};
 
@@ -66,7 +63,10 @@ use backoff::Backoff;
 use live::{Live, Silence};
 
 pub use clock::{Answer, Offset};
-pub use greeting::{ADDRESSES_MAX, Greeting, PipelineHash, VERSION_BYTES_MAX};
+pub use greeting::{
+    ADDRESS_BYTES_MAX, Greeting, NAME_BYTES_MAX, PipelineHash, ROLES_MAX, VERSION_BYTES_MAX,
+    WireVersions, pipeline_of,
+};
 pub use timing::{Timing, TimingError};
 
 /// The number of a connection in its session. A newer connection has a larger number. The side that dials numbers its dials by
@@ -84,7 +84,7 @@ pub enum Side {
 }
 
 /// What sessions say to each other. Frames of one connection arrive once and in order, or are lost with it. A decoder should
-/// refuse lists over [`ADDRESSES_MAX`] and texts over [`VERSION_BYTES_MAX`] before it makes room for them.
+/// refuse lists over [`ROLES_MAX`] and texts over [`VERSION_BYTES_MAX`] before it makes room for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Who I am: the first frame of each side.
@@ -229,13 +229,11 @@ impl Session {
         self.live.as_ref().map(|live| live.connection)
     }
 
-    /// Whether a message counts that came on this connection: it is the one on which the peer greeted, and the message names a
-    /// role of the peer as its sender, in the peer's life. The driver ignores other messages, and counts them.
-    pub fn admits(&self, connection: Connection, from: Address, incarnation: Incarnation) -> bool {
+    /// Whether a message counts that came on this connection: it is the one on which the peer greeted, and the message is of the
+    /// peer's life. The driver ignores other messages, and those of which the sender is no role of the peer.
+    pub fn admits(&self, connection: Connection, incarnation: Incarnation) -> bool {
         self.live.as_ref().is_some_and(|live| {
-            live.connection == connection
-                && live.peer.incarnation == incarnation
-                && live.peer.addresses.contains(&from)
+            live.connection == connection && live.peer.member.incarnation == incarnation
         })
     }
 
@@ -381,7 +379,7 @@ impl Session {
             return self.refuse(now, connection, reason, out);
         }
         let cause = match self.peer() {
-            Some(old) if old.incarnation != peer.incarnation => "the peer began anew",
+            Some(old) if old.member.incarnation != peer.member.incarnation => "the peer began anew",
             _ => "the peer made a newer connection",
         };
         self.close(now, cause.to_owned(), out);

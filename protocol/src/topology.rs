@@ -1,5 +1,4 @@
-//! The processes that serve a pipeline together, and which roles each of them holds. All processes read the same file, so that
-//! they give gateways, devices and workers the same ids.
+//! The processes that serve a pipeline together, and which roles each of them holds, where a file says so for all of them.
 //!
 //! ```yaml
 //! processes:
@@ -15,12 +14,11 @@
 //! Without `silence:` its values are those above. `placement:`, or `memory: { cuda:0: 12GiB }` of a process, puts the devices of all
 //! processes under a placement, each process by itself.
 
-mod addresses;
 pub(crate) mod read;
+mod registered;
 
 use std::sync::Arc;
 
-use crate::message::Address;
 use crate::session::Timing;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ValueType;
@@ -30,8 +28,8 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::Sharing;
 use spillgate_pipeline::problem::Problem;
 
-pub use addresses::{AddressError, Addresses};
 pub use read::parse_topology;
+pub use registered::{check_address, controllers_of, entries_by_pipeline, pipeline_of, workers_of};
 
 /// Most processes.
 pub(crate) const PROCESSES_MAX: usize = 1024;
@@ -66,38 +64,10 @@ pub struct Process {
     pub memory: Vec<(String, u64)>,
 }
 
-impl Process {
-    /// Of two processes that talk, the one with the lower rank dials; of equal ones the one that comes first in the file. One
-    /// without an address dials all; gateways dial, and controllers dial workers.
-    fn rank(&self) -> u8 {
-        match (&self.address, self.gateway, self.controllers.as_slice()) {
-            (None, ..) => 0,
-            (_, Some(_), _) => 1,
-            (_, None, [_, ..]) => 2,
-            (_, None, []) => 3,
-        }
-    }
-}
-
 impl Topology {
     /// The position of the process of that name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.processes.iter().position(|p| &*p.name == name)
-    }
-
-    /// The processes that one dials.
-    pub fn dialled_by(&self, process: usize) -> Vec<&Process> {
-        let key = |i: usize| (self.processes[i].rank(), i);
-        let others = self.talks_with(process).into_iter();
-        let later = others.filter(|i| key(*i) > key(process));
-        later.map(|i| &self.processes[i]).collect()
-    }
-
-    /// The processes that one has sessions with, in the order of the file.
-    pub fn talks_with(&self, process: usize) -> Vec<usize> {
-        let me = &self.processes[process];
-        let others = (0..self.processes.len()).filter(|i| *i != process);
-        others.filter(|&i| talk(me, &self.processes[i])).collect()
     }
 
     /// Gateways in it.
@@ -106,14 +76,6 @@ impl Topology {
             .iter()
             .filter(|p| p.gateway.is_some())
             .count()
-    }
-
-    /// The roles of a process, but for its devices: their ids are given when workers are placed.
-    pub fn roles(&self, process: usize) -> Vec<Address> {
-        let of = &self.processes[process];
-        let controllers = of.controllers.iter().copied().map(Address::Controller);
-        let gateway = of.gateway.map(Address::Gateway);
-        controllers.chain(gateway).collect()
     }
 
     /// The modules whose controllers no process holds.
@@ -162,28 +124,22 @@ fn devices(module: &Module, n: u32) -> Vec<String> {
 }
 
 fn unknown_module(pipeline: &Pipeline, name: &str) -> Problem {
-    let known = || pipeline.modules.iter().map(|m| m.name.as_str());
+    unknown("module", name, || {
+        pipeline.modules.iter().map(|m| m.name.as_str())
+    })
+}
+
+fn unknown<'a, I: Iterator<Item = &'a str>>(
+    what: &str,
+    name: &str,
+    known: impl Fn() -> I,
+) -> Problem {
     Problem::UnknownChoice {
-        what: "module".to_owned(),
+        what: what.to_owned(),
         value: name.to_owned(),
         near: nearest(name, known()),
         known: near::known(known()),
     }
-}
-
-/// Whether two processes have anything to say to each other.
-fn talk(a: &Process, b: &Process) -> bool {
-    let kinds = |p: &Process| {
-        [
-            p.gateway.is_some(),
-            !p.controllers.is_empty(),
-            !p.workers.is_empty(),
-        ]
-    };
-    let (a, b) = (kinds(a), kinds(b));
-    // Gateways do not talk to gateways, nor workers to workers.
-    let speaks = |i: usize, j: usize| i != j || i == 1;
-    (0..3).any(|i| a[i] && (0..3).any(|j| b[j] && speaks(i, j)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! A cluster for the simulator: its nodes, the network between them, and what goes wrong. [`crate::cluster_file`] reads it from YAML.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use spillgate_controller_policy::rollout::RolloutConfig;
 
 use spillgate_protocol::message::Address;
 
@@ -19,6 +22,41 @@ pub struct Cluster {
     pub faults: Vec<Scripted>,
     /// Faults that are drawn from the seed.
     pub draws: Option<Draws>,
+    /// What operators publish; `None`: all processes serve one revision.
+    pub rollouts: Option<Arc<Rollouts>>,
+}
+
+/// The revisions of a run, and what operators do with them. Processes begin with revision 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollouts {
+    /// How gateways move admission.
+    pub config: RolloutConfig,
+    /// The longest time that a process takes to start a revision.
+    pub start: Duration,
+    /// When operators do something, in order.
+    pub operations: Vec<(Duration, Operation)>,
+    /// By revision, from 1 on: what is wrong with it.
+    pub flaws: Vec<Flaw>,
+}
+
+/// What an operator does at a node with a controller. Nothing happens where it is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The node.
+    pub node: usize,
+    /// The revision that is to be served; `None`: the last publication is undone.
+    pub publishes: Option<u64>,
+}
+
+/// What is wrong with a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    None,
+    /// It does not start on this node.
+    NotStarted(usize),
+    /// Its modules fail all requests.
+    Fails,
 }
 
 /// A process with its roles.
@@ -101,6 +139,13 @@ pub enum Fault {
         leaves: bool,
         /// It comes back as another process, by another name.
         renamed: bool,
+    },
+    /// A node begins anew with the name of another one. Its certificate is for the name that it had.
+    Impostor {
+        /// The node.
+        node: usize,
+        /// The other one.
+        of: usize,
     },
     /// The devices of a node take so many times as long.
     Slow {
@@ -204,6 +249,7 @@ impl Cluster {
         Cluster {
             faults: Vec::new(),
             draws: None,
+            rollouts: None,
             ..self.clone()
         }
     }

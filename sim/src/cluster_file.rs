@@ -14,11 +14,13 @@
 //!   - { at: 10s, for: 2s, crash: machine-1, silent: true }
 //!   - { at: 20s, for: 5s, partition: [edge-a, control] }
 //!   - { at: 30s, for: 5s, away: machine-1, leaves: true, renamed: true }
+//!   - { at: 40s, for: 5s, impostor: machine-1, of: control }
 //! draw: { faults: 6, from: 30s, until: 50s }
 //! ```
 //!
 //! A controller or device that no node names is a node of its own. With `registers: true` processes know each other by registration
-//! and the lists of controllers alone.
+//! and the lists of controllers alone. Each shows a certificate for its
+//! name and its roles.
 
 mod faults;
 

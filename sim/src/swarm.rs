@@ -11,11 +11,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, Draws, Fault, Node, Scripted, Travel};
+use crate::cluster::{Cluster, Draws, Fault, Flaw, Node, Operation, Rollouts, Scripted, Travel};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::plan::Planned;
+use spillgate_controller_policy::rollout::{RolloutConfig, Share, Strategy};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
@@ -176,6 +177,11 @@ pub fn draw(seed: u64, policies: &[DropPolicy]) -> SimConfig {
     if matches!(seed % 11, 1 | 6 | 7 | 8) {
         cluster.registers = true;
         cluster.faults = comings(seed, &cluster);
+        cluster.faults.extend(impostors(seed, &cluster));
+    }
+    // Without a drawn number, too.
+    if matches!(seed % 9, 4 | 6) {
+        cluster.rollouts = Some(Arc::new(rollouts(seed, &cluster)));
     }
     // Without a drawn number, so that seeds that broke before stay what they are.
     let pulls = seed.is_multiple_of(4) && pipeline.policy.recipe().bind == Bind::Late;
@@ -336,6 +342,68 @@ fn comings(seed: u64, cluster: &Cluster) -> Vec<Scripted> {
         }
     };
     (0..n).map(one).collect()
+}
+
+/// Nodes that take the names of others for a while.
+fn impostors(seed: u64, cluster: &Cluster) -> Vec<Scripted> {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed ^ 0x1e57);
+    let n = rng.random_range(0..3);
+    let one = |_| {
+        let from = rng.random_range(0.1..0.9);
+        let until = rng.random_range(from..1.0);
+        let n_nodes = cluster.nodes.len();
+        let node = rng.random_range(0..n_nodes);
+        let of = (node + rng.random_range(1..n_nodes)) % n_nodes;
+        Scripted {
+            at: HEALED.mul_f64(from),
+            lasts: HEALED.mul_f64(until - from),
+            fault: Fault::Impostor { node, of },
+        }
+    };
+    if cluster.nodes.len() < 2 {
+        return Vec::new();
+    }
+    (0..n).map(one).collect()
+}
+
+/// Revisions that operators publish or take back; some have a flaw.
+fn rollouts(seed: u64, cluster: &Cluster) -> Rollouts {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed ^ 0x4e11_0075);
+    let is_controller = |role: &Address| matches!(role, Address::Controller(_));
+    let controllers = (0..cluster.nodes.len())
+        .filter(|node| cluster.nodes[*node].roles.iter().any(is_controller));
+    let controllers: Vec<usize> = controllers.collect();
+    let mut flaws = Vec::new();
+    let n = rng.random_range(1..5);
+    let mut times: Vec<f64> = (0..n).map(|_| rng.random_range(0.05..0.95)).collect();
+    times.sort_by(f64::total_cmp);
+    let operations = times.into_iter().map(|part| {
+        let node = controllers[rng.random_range(0..controllers.len())];
+        let is_new = flaws.is_empty() || rng.random_bool(0.7);
+        if is_new {
+            flaws.push(match rng.random_range(0..4) {
+                0 => Flaw::NotStarted(rng.random_range(0..cluster.nodes.len())),
+                1 => Flaw::Fails,
+                _ => Flaw::None,
+            });
+        }
+        let publishes = is_new.then_some(flaws.len() as u64);
+        (HEALED.mul_f64(part), Operation { node, publishes })
+    });
+    let operations = operations.collect();
+    Rollouts {
+        config: RolloutConfig {
+            strategy: match rng.random_range(0..3) {
+                0 => Strategy::Share(Share::of_parts(2000).unwrap_or(Share::ALL)),
+                1 => Strategy::Recreate,
+                _ => Strategy::AtOnce,
+            },
+            watch: ms(rng.random_range(500..1500)),
+        },
+        start: ms(rng.random_range(100..1000)),
+        operations,
+        flaws,
+    }
 }
 
 /// Puts roles on nodes, so many together.

@@ -12,6 +12,7 @@ mod hostile;
 mod memory;
 mod noted;
 mod roles;
+mod rollouts;
 mod traffic;
 mod travel;
 mod work;
@@ -24,10 +25,12 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
 use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
+use spillgate_controller_policy::rollout::Outcomes;
 use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::pipeline::PortRef;
+use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Filled, Place, Places};
@@ -87,6 +90,8 @@ struct World {
     when: f64,
     pace: Vec<f64>,
     tally: Tally,
+    /// By gateway: what its requests came to, as a rollout judges them.
+    outcomes: Vec<Outcomes>,
 }
 
 /// Runs a configuration to its end.
@@ -94,38 +99,52 @@ struct World {
 /// # Errors
 /// The first invariant that did not hold.
 pub fn run(config: SimConfig) -> Result<Report, Violation> {
+    if let Some(rollouts) = (config.cluster.as_ref()).and_then(|c| c.rollouts.clone()) {
+        return rollouts::run(config, rollouts);
+    }
     let mut world = World::new(config);
     world.start()?;
     while !world.is_over()
         && let Some((at, next)) = world.agenda.next()
     {
-        world.checker.time(at)?;
-        world.now = at;
-        assert!(
-            world.noted.events() < EVENTS_MAX,
-            "the run does not come to rest"
-        );
+        world.advance(at)?;
         world.step(next)?;
     }
-    world.checker.finished()?;
-    world.check_members()?;
-    world.count_fleets();
-    world.count_memory();
-    let cluster = world.cluster_report();
-    let World {
-        tally,
-        config,
-        noted,
-        cameras,
-        ..
-    } = world;
-    let mut report = tally.finish(&config, noted.events(), noted.hash());
-    report.cluster = cluster;
-    report.cameras = cameras.report(config.duration.saturating_sub(config.warm_up));
-    Ok(report)
+    world.finish()
 }
 
 impl World {
+    /// The time is `at`.
+    fn advance(&mut self, at: Timestamp) -> Result<(), Violation> {
+        self.checker.time(at)?;
+        self.now = at;
+        assert!(
+            self.noted.events() < EVENTS_MAX,
+            "the run does not come to rest"
+        );
+        Ok(())
+    }
+
+    /// The run is over.
+    fn finish(mut self) -> Result<Report, Violation> {
+        self.checker.finished()?;
+        self.check_members()?;
+        self.count_fleets();
+        self.count_memory();
+        let cluster = self.cluster_report();
+        let World {
+            tally,
+            config,
+            noted,
+            cameras,
+            ..
+        } = self;
+        let mut report = tally.finish(&config, noted.events(), noted.hash());
+        report.cluster = cluster;
+        report.cameras = cameras.report(config.duration.saturating_sub(config.warm_up));
+        Ok(report)
+    }
+
     fn new(mut config: SimConfig) -> Self {
         if let Some(work) = &config.work {
             // State Planners read from the pipeline which scheduler a module has.
@@ -241,6 +260,7 @@ impl World {
             when: config.when_probability,
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
+            outcomes: vec![Outcomes::default(); config.gateways.len()],
             config,
         }
     }
@@ -333,8 +353,13 @@ impl World {
     }
 
     fn offer_next(&mut self, i: usize) -> Result<(), Violation> {
-        self.note(Kind::Offer, i as u64);
         let owner = self.owner_of_next();
+        self.offer_ordinal(owner, i)
+    }
+
+    /// The request of that ordinal goes to a gateway, once that does something. `None`: no gateway can be reached.
+    fn offer_ordinal(&mut self, owner: Option<GatewayId>, i: usize) -> Result<(), Violation> {
+        self.note(Kind::Offer, i as u64);
         let stalls = owner.and_then(|id| {
             let cluster = self.cluster.as_ref()?;
             cluster.stalled(self.now, Address::Gateway(id))
@@ -396,6 +421,9 @@ impl World {
             false => {
                 let offer = self.offer(id, timeout, application, party);
                 let admitted = self.admit(id, &offer);
+                if admitted.is_err() && !party.background {
+                    self.outcomes[owner.idx()].dropped += 1;
+                }
                 admitted.map_err(|refusal| refusal.label())
             }
         };
@@ -501,6 +529,15 @@ impl World {
     fn ended(&mut self, ended: &Ended<u64>) -> Result<(), Violation> {
         let (mut request, outcome, used) = (ended.request, ended.outcome, ended.payload);
         self.checker.ended(request.id, outcome)?;
+        if !request.background && !outcome.is_clients_doing() {
+            let of = &mut self.outcomes[request.id.owner().idx()];
+            match outcome {
+                Outcome::Completed => of.in_time += 1,
+                Outcome::Late => of.late += 1,
+                Outcome::Dropped(_) => of.dropped += 1,
+                Outcome::Failed { .. } => of.failed += 1,
+            }
+        }
         let ordinal = self.ordinal(request.id) as usize;
         let of_camera = self.frame_ended(&request, outcome);
         let counts = match of_camera {

@@ -7,7 +7,9 @@ use xtask::args::Args;
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, soak, swarm, tidy};
+use crate::{
+    bench, cargo, ci, demo, dist, e2e, faults, hostile, image, kubernetes, soak, swarm, tidy,
+};
 
 /// One command.
 pub(crate) struct Command {
@@ -218,6 +220,24 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--with-libtorch]",
         "make the release archive under dist/",
         dist::command,
+    ),
+    command(
+        "image",
+        "[--debug] [--operator] [--program PATH] [OUT.tar]",
+        "make a container image without a container engine, dist/spillgate-image.tar; --operator: that of the operator",
+        image::command,
+    ),
+    command(
+        "kubernetes",
+        "[--debug] [--spillgate PATH] [--operator PATH] [--keep] [SCENARIO...]",
+        "start a real Kubernetes on this machine, try the product on it, and take it down (needs root and Debian's containerd)",
+        kubernetes::command,
+    ),
+    command(
+        "cluster",
+        "up | down | image FILE.tar | kubectl ARGS",
+        "the Kubernetes of `kubernetes` by hand",
+        kubernetes::cluster,
     ),
     command(
         "ci",

@@ -46,53 +46,68 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 
 /// Makes the archive of a build.
 pub(crate) fn run(workspace: &Workspace, profile: Profile, with_libtorch: bool) -> Result<()> {
-    setup::run(workspace)?;
-    let built = profile.program(workspace, "spillgate")?;
-
     let name = format!("spillgate-{}-{}", version(workspace)?, target(workspace)?);
     let dist = workspace.path("dist");
-    let stage = dist.join(&name);
-    if stage.exists() {
-        fs::remove_dir_all(&stage)?;
-    }
-    fs::create_dir_all(stage.join("bin"))?;
-
-    let program = stage.join("bin/spillgate");
-    copy(&built, &program)?;
-    if process::succeeds("strip", &["--version"]) {
-        process::run(workspace.program("strip").arg("--strip-all").arg(&program))?;
-    } else {
-        println!(
-            "dist: `strip` is missing (apt-get install binutils); the program keeps its symbols"
-        );
-    }
-    let mut elf = fs::read(&program)?;
-    cut_run_path(&mut elf);
-    fs::write(&program, elf)?;
-
-    for (to, from) in FOLDERS {
-        copy_tree(&workspace.path(from), &stage.join(to))?;
-    }
-    for file in FILES {
-        copy(&workspace.path(file), &stage.join(file))?;
-    }
-    write_script(&stage.join("run.sh"))?;
-    if with_libtorch {
-        copy_libtorch(workspace, &stage)?;
-    }
-
-    try_out(workspace, &stage)?;
+    let folder = dist.join(&name);
+    setup::run(workspace)?;
+    let built = profile.program(workspace, "spillgate")?;
+    stage(workspace, &built, with_libtorch, &folder)?;
+    try_out(workspace, &folder)?;
 
     let archive = dist.join(format!("{name}.tar.gz"));
     pack(workspace, &dist, &name, &archive)?;
-    fs::remove_dir_all(&stage)?;
+    fs::remove_dir_all(&folder)?;
     let size = fs::metadata(&archive)?.len();
     println!("dist: dist/{name}.tar.gz, {:.1} MB", size as f64 / 1e6);
     Ok(())
 }
 
+/// Lays out, in a folder of its own, what belongs to a program.
+pub(crate) fn stage(
+    workspace: &Workspace,
+    built: &Path,
+    with_libtorch: bool,
+    folder: &Path,
+) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder.join("bin"))?;
+
+    let program = folder.join("bin/spillgate");
+    copy(built, &program)?;
+    strip(workspace, &program)?;
+    let mut elf = fs::read(&program)?;
+    cut_run_path(&mut elf);
+    fs::write(&program, elf)?;
+
+    for (to, from) in FOLDERS {
+        copy_tree(&workspace.path(from), &folder.join(to))?;
+    }
+    for file in FILES {
+        copy(&workspace.path(file), &folder.join(file))?;
+    }
+    write_script(&folder.join("run.sh"))?;
+    if with_libtorch {
+        copy_libtorch(workspace, folder)?;
+    }
+    Ok(())
+}
+
+/// Takes the symbols out of a program.
+pub(crate) fn strip(workspace: &Workspace, program: &Path) -> Result<()> {
+    if process::succeeds("strip", &["--version"]) {
+        process::run(workspace.program("strip").arg("--strip-all").arg(program))
+    } else {
+        println!(
+            "dist: `strip` is missing (apt-get install binutils); the program keeps its symbols"
+        );
+        Ok(())
+    }
+}
+
 /// The version of the workspace.
-fn version(workspace: &Workspace) -> Result<String> {
+pub(crate) fn version(workspace: &Workspace) -> Result<String> {
     let metadata = workspace.metadata()?;
     let packages = metadata["packages"]
         .as_array()
@@ -159,7 +174,8 @@ fn write_script(path: &Path) -> Result<()> {
 fn copy_libtorch(workspace: &Workspace, stage: &Path) -> Result<()> {
     let libtorch =
         std::env::var_os("LIBTORCH").map_or_else(|| workspace.own_libtorch(), PathBuf::from);
-    if libtorch != workspace.own_libtorch() {
+    // By their true paths: one of them may be a link to the other.
+    if libtorch.canonicalize().ok() != workspace.own_libtorch().canonicalize().ok() {
         bail!(
             "--with-libtorch packs the libtorch that setup fetches, and LIBTORCH names another; unset it"
         );

@@ -12,6 +12,8 @@ mod dist;
 mod e2e;
 mod faults;
 mod hostile;
+mod image;
+mod kubernetes;
 mod profile;
 mod slowest;
 mod soak;

@@ -66,7 +66,7 @@ const NASM: Prerequisite = Prerequisite {
 pub const GO: Prerequisite = Prerequisite {
     name: "Go",
     any_of: &[("go", &["version"])],
-    used_for: "to build Jaeger and grpcurl for the end-to-end tests",
+    used_for: "to build Jaeger, grpcurl and Kubernetes for tests",
     install: "apt-get install golang-go (1.25.4 or later)",
 };
 

@@ -1,7 +1,9 @@
-//! Foreign programs, pinned and built from source: cargo-deny, Jaeger, grpcurl, and a Python with gRPC.
+//! Foreign programs, pinned and built from source: cargo-deny, Jaeger, grpcurl, Kubernetes, and a Python with gRPC.
 //!
 //! Each lies under [`Workspace::tools`] beside a note of what it was built from; it is built again only
 //! when the note no longer matches the pin.
+
+mod cluster;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,8 @@ use crate::args::{Args, no_args};
 use crate::process;
 use crate::setup::{GO, VENV, require};
 use crate::workspace::Workspace;
+
+pub use cluster::build_cluster;
 
 const CARGO_DENY: &str = "0.20.2";
 const GRPCURL: &str = "v1.9.4";
@@ -223,7 +227,7 @@ fn require_go(workspace: &Workspace) -> Result<()> {
     let (major, minor, patch) = GO_AT_LEAST;
     match go_version(said.trim()) {
         Some(version) if version < GO_AT_LEAST => bail!(
-            "{} is too old to build the pinned Jaeger, which needs Go {major}.{minor}.{patch}; install a \
+            "{} is too old to build the pinned modules, which need Go {major}.{minor}.{patch}; install a \
              newer Go and put it first on PATH",
             said.trim()
         ),

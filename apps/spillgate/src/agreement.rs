@@ -1,40 +1,43 @@
-//! What the processes of a topology must agree on, as JSON in a fixed order, whose SHA-256 is in their greetings.
+//! What the processes of a set must agree on, as JSON in a fixed order, whose SHA-256 is in their greetings: what the pipeline file
+//! states.
 //!
-//! The fields are those of pipeline files, topologies and plans, durations in nanoseconds. Comments, lines of the file, and what follows
+//! The fields are those of pipeline files, durations in nanoseconds. Comments, lines of the file, and what follows
 //! from other fields are no part of it. Each structure is taken apart whole, so a field that is added is one to decide about here.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::clients::{Clients, Rights};
 use spillgate_pipeline::distribution::Window;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::family::{Family, FamilyModel};
-use spillgate_pipeline::id::{ModuleId, VariantId};
+use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::{
     BatchLimits, Damaged, Limits, Module, OptionValue, Output, Pipeline, PortRef, Source, Variant,
     Workers,
 };
-use spillgate_pipeline::placement::Sharing;
 use spillgate_pipeline::policy::{Adapt, PolicyConfig};
-use spillgate_protocol::session::{PipelineHash, Timing};
-use spillgate_protocol::topology::{Process, Topology};
+use spillgate_protocol::session::PipelineHash;
 
-/// The hash of what a pipeline, its plan and its topology say.
-pub(crate) fn hash(pipeline: &Pipeline, planned: &Planned, topology: &Topology) -> PipelineHash {
-    PipelineHash(Sha256::digest(text(pipeline, planned, topology)).into())
+/// The hash of what a pipeline states.
+pub(crate) fn hash(pipeline: &Pipeline) -> PipelineHash {
+    PipelineHash(Sha256::digest(text(pipeline)).into())
 }
 
-fn text(pipeline: &Pipeline, planned: &Planned, topology: &Topology) -> String {
-    let parts = [
-        of_pipeline(pipeline),
-        of_plan(planned),
-        of_topology(topology),
-    ];
+fn text(pipeline: &Pipeline) -> String {
     // Arrays alone: nothing depends on the order of an object's fields.
-    Value::from(parts.to_vec()).to_string()
+    of_pipeline(pipeline).to_string()
+}
+
+/// A hash of execution times, by which workers of one module on one kind of device should plan alike.
+pub(crate) fn profile(times: &ModuleExecution) -> u64 {
+    let variants = (0..).map_while(|variant| times.variant(variant));
+    let times_of = variants.map(|of| of.iter().copied().map(ns).collect::<Vec<_>>());
+    let VariantId(served) = times.served_variant();
+    let text = json!([served, times_of.collect::<Vec<_>>()]).to_string();
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    u64::from_le_bytes(digest[..8].try_into().expect("it has 32 bytes"))
 }
 
 fn ns(time: Duration) -> Value {
@@ -239,76 +242,12 @@ fn rights(rights: &Rights) -> Value {
     json!([weight, class, rate, in_flight, background])
 }
 
-fn of_plan(planned: &Planned) -> Value {
-    let Planned {
-        batch,
-        execution,
-        workers,
-        alone,
-    } = planned;
-    let times = |module: &ModuleExecution| {
-        let variants = (0..).map_while(|variant| module.variant(variant));
-        let times = variants.map(|times| times.iter().copied().map(ns).collect::<Vec<_>>());
-        let VariantId(served) = module.served_variant();
-        json!([served, times.collect::<Vec<_>>()])
-    };
-    let modules = (0..execution.n_modules() as u16).map(ModuleId);
-    let times = modules.map(|module| times(execution.of_module(module)));
-    json!(["plan", batch, workers, alone, times.collect::<Vec<_>>()])
-}
-
-fn of_topology(topology: &Topology) -> Value {
-    let Topology {
-        processes,
-        timing,
-        sharing,
-    } = topology;
-    let process = |process: &Process| {
-        let Process {
-            name,
-            address,
-            gateway,
-            controllers,
-            workers,
-            memory,
-        } = process;
-        let controllers: Vec<u16> = controllers.iter().map(|module| module.0).collect();
-        let workers = workers
-            .iter()
-            .map(|(module, devices)| json!([module.0, devices]));
-        json!([
-            &**name,
-            address,
-            gateway.map(|gateway| gateway.0),
-            controllers,
-            workers.collect::<Vec<_>>(),
-            memory,
-        ])
-    };
-    let sharing = sharing.map(|Sharing { decider, is_fair }| json!([decider.name(), is_fair]));
-    json!([
-        "topology",
-        processes.iter().map(process).collect::<Vec<_>>(),
-        of_timing(timing),
-        sharing,
-    ])
-}
-
-fn of_timing(timing: &Timing) -> Value {
-    let times = [
-        timing.suspicion(),
-        timing.death(),
-        timing.backoff_first(),
-        timing.backoff_longest(),
-    ];
-    Value::from(times.map(ns).to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
     use spillgate_pipeline::compile;
-    use spillgate_protocol::topology::parse_topology;
+    use spillgate_pipeline::execution::ExecutionTimes;
+    use spillgate_pipeline::id::ModuleId;
 
     use super::*;
 
@@ -320,35 +259,25 @@ modules:
   m: { op: noop, inputs: { payload: $source.payload }, device: emulated }
 outputs: { payload: $m.payload }
 ";
-    const TOPOLOGY: &str = "\
-processes:
-  - { name: gateway-0, gateway: true }
-  - { name: m-0, workers: { m: 1 }, controllers: all, address: \"10.0.0.7:7720\" }
-";
-
-    fn said(pipeline: &str, topology: &str) -> String {
+    fn said(pipeline: &str) -> String {
         let catalog = spillgate_modules::library().catalog();
-        let compiled = compile(pipeline, "one.yaml", &catalog, None).unwrap();
-        let topology = parse_topology(topology, "topology.yaml", &compiled.pipeline).unwrap();
-        let planned = Planned {
-            batch: vec![1, 2],
-            execution: vec![vec![], vec![Duration::from_millis(1); 2]].into(),
-            workers: vec![0, 1],
-            alone: true,
-        };
-        text(&compiled.pipeline, &planned, &topology)
+        text(
+            &compile(pipeline, "one.yaml", &catalog, None)
+                .unwrap()
+                .pipeline,
+        )
     }
 
     #[test]
     fn the_form_is_stated() {
-        expect![[r#"[["pipeline","one",100000000,["payload","bytes"],[["module",0,"source","source",[],[["payload","bytes"]],null,[],null,null,1,null,[2048,600000000000],[1,1],[],64,0,[]],["module",1,"m","noop",[[0,0],null],[["payload","bytes"]],null,[],null,null,8,null,[2048,600000000000],[1,1],["emulated"],64,0,[]]],[["payload",[1,0],"bytes"]],["policy","spillgate",null,false,null,null,null,5000000000],null,["limits",1024,64,33177600,16777216,null,32,"served"],["clients","token","stream",null,"together",[1.0,0,null,null,false],[]]],["plan",[1,2],[0,1],true,[[0,[]],[0,[[1000000,1000000]]]]],["topology",[["gateway-0",null,0,[],[],[]],["m-0","10.0.0.7:7720",null,[0,1],[[1,["emulated"]]],[]]],[1000000000,3000000000,100000000,1000000000],null]]"#]].assert_eq(&said(PIPELINE, TOPOLOGY));
+        expect![[r#"["pipeline","one",100000000,["payload","bytes"],[["module",0,"source","source",[],[["payload","bytes"]],null,[],null,null,1,null,[2048,600000000000],[1,1],[],64,0,[]],["module",1,"m","noop",[[0,0],null],[["payload","bytes"]],null,[],null,null,8,null,[2048,600000000000],[1,1],["emulated"],64,0,[]]],[["payload",[1,0],"bytes"]],["policy","spillgate",null,false,null,null,null,5000000000],null,["limits",1024,64,33177600,16777216,null,32,"served"],["clients","token","stream",null,"together",[1.0,0,null,null,false],[]]]"#]].assert_eq(&said(PIPELINE));
     }
 
     #[test]
     fn comments_may_differ_and_values_may_not() {
-        let own = said(PIPELINE, TOPOLOGY);
+        let own = said(PIPELINE);
         let commented = |text: &str| format!("# A comment.\n\n{text}");
-        assert_eq!(said(&commented(PIPELINE), &commented(TOPOLOGY)), own);
+        assert_eq!(said(&commented(PIPELINE)), own);
         for (of, by) in [
             ("slo: 100ms", "slo: 101ms"),
             ("name: one", "name: two"),
@@ -359,14 +288,14 @@ processes:
             ("outputs: {", "clients: { each: { weight: 2 } }\noutputs: {"),
         ] {
             assert!(PIPELINE.contains(of), "{of}");
-            assert_ne!(said(&PIPELINE.replace(of, by), TOPOLOGY), own, "{by}");
+            assert_ne!(said(&PIPELINE.replace(of, by)), own, "{by}");
         }
-        for (of, by) in [
-            ("7720", "7721"),
-            ("m-0", "m-1"),
-            ("processes:", "silence: { suspect: 2s }\nprocesses:"),
-        ] {
-            assert_ne!(said(PIPELINE, &TOPOLOGY.replace(of, by)), own, "{by}");
-        }
+        let times = |ms| vec![vec![], vec![Duration::from_millis(ms); 2]].into();
+        let profile_of = |ms| {
+            let times: ExecutionTimes = times(ms);
+            profile(times.of_module(ModuleId(1)))
+        };
+        assert_eq!(profile_of(3), profile_of(3));
+        assert_ne!(profile_of(3), profile_of(4));
     }
 }

@@ -13,11 +13,11 @@ use spillgate_telemetry::logging;
 use crate::model_check::{self, SUBCOMMAND};
 
 use crate::commands;
-use crate::commands::roles::Holds;
 use crate::commands::{
-    graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
-    validate,
+    graph, modules, plan, profile, roles, rollout, schema, serve, simulate, status, token, trace,
+    up, validate,
 };
+use spillgate_protocol::session::rights::Kind;
 
 /// The flag by environment.
 const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
@@ -41,12 +41,14 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Run all processes of a pipeline on this machine: gateways, a controller, workers.
     Up(up::UpArgs),
-    /// Be a gateway of a topology: serve its clients over gRPC.
+    /// Be a gateway of a set: serve its clients over gRPC.
     Gateway(roles::GatewayArgs),
-    /// Be a controller of a topology.
+    /// Be a controller of a set.
     Controller(roles::InnerArgs),
-    /// Be a worker of a topology.
+    /// Be a worker of a set.
     Worker(roles::InnerArgs),
+    /// Have a set serve another revision of a pipeline, beside the old one until it has shown itself.
+    Rollout(rollout::RolloutArgs),
     /// Send a video, camera, folder of pictures or the built-in scene to a server.
     Stream(spillgate_client::stream::StreamArgs),
     /// Load a server and report goodput and latencies.
@@ -111,8 +113,9 @@ pub fn main(library: Library) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Up(args) => up::run(args),
         Command::Gateway(args) => roles::gateway(args),
-        Command::Controller(args) => roles::inner(args, Holds::Controllers),
-        Command::Worker(args) => roles::inner(args, Holds::Workers),
+        Command::Controller(args) => roles::inner(args, Kind::Controller),
+        Command::Worker(args) => roles::inner(args, Kind::Worker),
+        Command::Rollout(args) => rollout::run(args),
         Command::Stream(args) => {
             commands::client(|stop| spillgate_client::stream::run_until(args, stop))
         }

@@ -10,15 +10,20 @@ use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{NoProfile, ProfileSet};
+use spillgate_protocol::membership::{MemberDevice, MemberWorker};
 use spillgate_protocol::message::Place;
-use spillgate_protocol::topology::Topology;
+use spillgate_protocol::topology::Process;
 use spillgate_worker::operators::WorkerSpec;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use crate::deployment::Deployment;
-use crate::device_name::{DeviceName, resolve_device};
+use crate::device_name::resolve_device;
+use crate::process_role::{KnownBy, ProcessRole};
 use crate::start_error::PlacingError;
+
+/// In a list of devices: one of the worker's own, in emulated time.
+const EMULATED: &str = "emulated";
 
 /// The execution times that a pipeline is planned with: of each module on its first device, where kinds of devices are
 /// mixed.
@@ -33,23 +38,15 @@ pub fn execution_times(
     ExecutionTimes::of(pipeline, profiles, first)
 }
 
-/// The workers of a pipeline on the devices of several processes. The name of a device begins with that of its process. All serve
-/// from the start.
-fn in_topology(pipeline: &Pipeline, topology: &Topology) -> PlacedWorkers {
+/// The workers of processes of a set, each with the number of its emulated devices so far. All serve from the start.
+fn of_processes<'a>(
+    pipeline: &Pipeline,
+    processes: impl Iterator<Item = (&'a Process, usize)>,
+) -> PlacedWorkers {
     let mut devices = vec![Vec::new(); pipeline.modules.len()];
-    for process in &topology.processes {
-        let mut n_own = 0;
-        for (module, of) in &process.workers {
-            for device in of {
-                let device = match device.as_str() {
-                    "emulated" => {
-                        n_own += 1;
-                        format!("emulated:own{}", n_own - 1)
-                    }
-                    name => resolve_device(name),
-                };
-                devices[module.idx()].push(format!("{}/{device}", process.name));
-            }
+    for (process, mut n_own) in processes {
+        for (module, device) in workers_of(process, &mut n_own) {
+            devices[module.idx()].push(device);
         }
     }
     PlacedWorkers {
@@ -59,6 +56,37 @@ fn in_topology(pipeline: &Pipeline, topology: &Topology) -> PlacedWorkers {
             .collect(),
         devices,
     }
+}
+
+/// The workers of a process of a set, each with the name of its device there. `n_own`: of its emulated devices, of which each worker has
+/// one.
+fn workers_of(process: &Process, n_own: &mut usize) -> impl Iterator<Item = (ModuleId, String)> {
+    let workers = process.workers.iter();
+    let workers = workers.flat_map(|(module, of)| of.iter().map(move |device| (*module, device)));
+    workers.map(move |(module, device)| {
+        let device = match device.as_str() {
+            EMULATED => {
+                *n_own += 1;
+                format!("emulated:own{}", *n_own - 1)
+            }
+            name => resolve_device(name),
+        };
+        (module, device)
+    })
+}
+
+/// The devices of a process of a topology, as it will greet with them.
+pub(crate) fn devices_of(process: &Process) -> Vec<MemberDevice> {
+    let mut devices: IndexMap<String, Vec<MemberWorker>> = IndexMap::new();
+    for (module, device) in workers_of(process, &mut 0) {
+        devices.entry(device).or_default().push(module.into());
+    }
+    let devices = devices.into_iter();
+    let devices = devices.map(|(name, workers)| MemberDevice {
+        name: name.into(),
+        workers,
+    });
+    devices.collect()
 }
 
 /// A worker on its device.
@@ -99,14 +127,22 @@ pub(crate) struct WorkerAssignment {
 pub(crate) fn place(
     deployments: &[Deployment],
     n_decoders: usize,
-    topology: Option<&Topology>,
+    role: Option<&ProcessRole>,
 ) -> Result<WorkerAssignment, PlacingError> {
     let mut placement = WorkerAssignment::default();
     let mut n_emulated = 0;
     for deployment in deployments {
         let pipeline = &deployment.pipeline;
-        let workers = match topology {
-            Some(topology) => in_topology(pipeline, topology),
+        // Those that the plan counts on.
+        let of = role.and_then(|role| Some((&role.known_by, role.of(&pipeline.name)?)));
+        let counted = match of {
+            Some((KnownBy::Topology, of)) => {
+                of_processes(pipeline, of.topology.processes.iter().map(|of| (of, 0)))
+            }
+            // Workers come and go. The pipeline file says how many there should be.
+            Some((KnownBy::Controllers(_), _)) => {
+                PlacedWorkers::of(pipeline, 1, resolve_device, &mut 0)
+            }
             None => {
                 let workers =
                     PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
@@ -114,17 +150,23 @@ pub(crate) fn place(
                 workers
             }
         };
+        let workers = of.map(|(_, of)| {
+            let here = of.process();
+            let workers = of_processes(pipeline, std::iter::once((here, n_emulated)));
+            let own = here.workers.iter().flat_map(|(_, devices)| devices);
+            n_emulated += own.filter(|device| *device == EMULATED).count();
+            workers
+        });
+        let workers = workers.as_ref().unwrap_or(&counted);
         let first = |module: &Module| {
-            let device = workers.devices[module.id.idx()].first();
-            device.map_or_else(
-                || resolve_device(&module.devices[0]),
-                |device| DeviceName::of(device).device,
-            )
+            let own = workers.devices[module.id.idx()].first();
+            let device = own.or_else(|| counted.devices[module.id.idx()].first());
+            device.map_or_else(|| resolve_device(&module.devices[0]), String::clone)
         };
         let execution = ExecutionTimes::of(pipeline, &deployment.profiles, first)?;
         let execution = execution.with_decoding(pipeline);
         let name = pipeline.policy.recipe().plan;
-        let (planned, problem) = workers.plan(name, pipeline, execution);
+        let (planned, problem) = counted.plan(name, pipeline, execution);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
         }
@@ -133,11 +175,7 @@ pub(crate) fn place(
             for (i, device) in devices.iter().enumerate() {
                 let execution = match module.id {
                     ModuleId::SOURCE => planned.execution.of_module(ModuleId::SOURCE).clone(),
-                    _ => ModuleExecution::of(
-                        module,
-                        &DeviceName::of(device).device,
-                        &deployment.profiles,
-                    )?,
+                    _ => ModuleExecution::of(module, device, &deployment.profiles)?,
                 };
                 let batch = planned.batch[module.id.idx()];
                 let schedule = SchedulerConfig::of(module, execution.served(), batch)?;
@@ -149,7 +187,7 @@ pub(crate) fn place(
                     execution,
                     from_start: i < workers.least[module.id.idx()] as usize,
                     members: deployment.families.members(module.id),
-                    load: load(module, &DeviceName::of(device).device, &deployment.profiles),
+                    load: load(module, device, &deployment.profiles),
                 };
                 let placed = AssignedWorker {
                     spec,
@@ -160,10 +198,15 @@ pub(crate) fn place(
             }
         }
         placement.workers.push(places);
-        placement.scaling.push(match topology {
-            Some(_) => workers.scaling_of_topology(pipeline, &planned),
-            None => workers.scaling(&planned),
-        });
+        placement
+            .scaling
+            .push(match role.map(|role| &role.known_by) {
+                Some(KnownBy::Controllers(_)) => {
+                    Some(PlacedWorkers::scaling_of_registered(pipeline, &planned))
+                }
+                Some(KnownBy::Topology) => counted.scaling_of_topology(pipeline, &planned),
+                None => counted.scaling(&planned),
+            });
         placement.planned.push(Arc::new(planned));
     }
     Ok(placement)

@@ -1,8 +1,14 @@
 //! Names of devices: of the machine, and in a topology.
 
 use std::fmt;
+use std::sync::Arc;
 
+use indexmap::IndexMap;
+use parking_lot::RwLock;
+use rustc_hash::FxBuildHasher;
 use spillgate_backend::torch;
+use spillgate_pipeline::id::DeviceId;
+use spillgate_protocol::membership::Member;
 
 /// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal; `auto` is the first GPU, else the CPU.
 pub fn resolve_device(name: &str) -> String {
@@ -23,22 +29,41 @@ pub(crate) struct DeviceName {
     pub(crate) device: String,
 }
 
-impl DeviceName {
-    /// From its name among all devices, as [`fmt::Display`] writes it.
-    pub(crate) fn of(name: &str) -> Self {
-        let (process, device) = name.split_once('/').unwrap_or(("", name));
-        DeviceName {
-            process: process.to_owned(),
-            device: device.to_owned(),
-        }
-    }
-}
-
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.process.as_str() {
             "" => f.write_str(&self.device),
             process => write!(f, "{process}/{}", self.device),
         }
+    }
+}
+
+/// The names of the devices of all processes that are known. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceNames(Arc<RwLock<IndexMap<DeviceId, DeviceName, FxBuildHasher>>>);
+
+impl DeviceNames {
+    /// Those of this process.
+    pub(crate) fn new(own: impl IntoIterator<Item = (DeviceId, DeviceName)>) -> Self {
+        DeviceNames(Arc::new(RwLock::new(own.into_iter().collect())))
+    }
+
+    /// Another process has devices of these ids, in its order.
+    pub(crate) fn join(&self, member: &Member, ids: &[DeviceId]) {
+        let names = member.devices.iter().map(|device| DeviceName {
+            process: member.name.to_string(),
+            device: device.name.to_string(),
+        });
+        self.0.write().extend(ids.iter().copied().zip(names));
+    }
+
+    /// These devices have left.
+    pub(crate) fn forget(&self, ids: &[DeviceId]) {
+        self.0.write().retain(|id, _| !ids.contains(id));
+    }
+
+    /// The name of a device; an empty one where it has left.
+    pub(crate) fn of(&self, device: DeviceId) -> DeviceName {
+        self.0.read().get(&device).cloned().unwrap_or_default()
     }
 }

@@ -29,7 +29,7 @@ impl DeviceReports {
     pub(crate) fn new(life: Incarnation, hosts: &[Arc<PipelineHost>]) -> Self {
         let of = |host: &Arc<PipelineHost>| {
             let route = |place: &Place| (place.worker, Arc::downgrade(host));
-            host.workers().map(route).collect::<Vec<_>>()
+            host.workers().iter().map(route).collect::<Vec<_>>()
         };
         DeviceReports {
             life,
@@ -39,7 +39,7 @@ impl DeviceReports {
     }
 
     fn host(&self, worker: WorkerId) -> Option<Arc<PipelineHost>> {
-        self.routes[&worker].upgrade()
+        self.routes.get(&worker)?.upgrade()
     }
 
     /// A part of a batch ran: the requests of one worker, with their results.
@@ -51,7 +51,9 @@ impl DeviceReports {
         let Some(host) = self.host(worker) else {
             return;
         };
-        let place = host.place(worker);
+        let Some(place) = host.workers().get(worker) else {
+            return;
+        };
         let record = BatchRecord {
             device: place.device,
             batch: batch.id,

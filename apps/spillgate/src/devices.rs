@@ -36,10 +36,11 @@ impl Device {
         }
     }
 
-    /// A gateway greets: it hears what the device says from now on.
-    pub(crate) fn greet(&self, home: GatewayId) {
+    /// A gateway greets: it hears what the device says of these workers, those of its pipeline, from now on. What a fleet says to one of
+    /// the workers of others goes nowhere.
+    pub(crate) fn greet(&self, home: GatewayId, workers: &[WorkerId]) {
         match self {
-            Device::Own(device, _) => device.greet(home),
+            Device::Own(device, _) => device.greet(home, workers),
             Device::Placed(_, fleet) => fleet.greet(home),
         }
     }

@@ -1,5 +1,5 @@
-//! What one process holds: pipeline hosts, device threads and decoders, joined by plain calls. A process that is part of a topology
-//! holds some of the roles and devices, and has links to the others.
+//! What one process holds: pipeline hosts, device threads and decoders, joined by plain calls. A process of a set holds some of the
+//! roles and devices, and has links to the others, for each pipeline its own.
 //!
 //! Two threads wake policies. One wakes devices, when a deadline passes or a batch is to be bound. The other wakes
 //! State Planners.
@@ -8,7 +8,6 @@ mod assignment;
 mod hosts;
 mod readings;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,25 +16,21 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller::host::{PipelineHost, RequestIds};
 use spillgate_link::links::PeerLinks;
-use spillgate_link::serve;
 use spillgate_picture::bytes_of_pixels;
 use spillgate_pipeline::catalog::ValueType;
-use spillgate_pipeline::id::DeviceId;
+use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_process::clock::Clock;
-use spillgate_telemetry::Processes;
 use spillgate_worker::device::DeviceThreads;
 use spillgate_worker::timer::{TimerThread, TimerWatch};
-use tokio_util::sync::CancellationToken;
 
 use crate::deployment::Deployment;
-use crate::device_name::DeviceName;
+use crate::device_name::DeviceNames;
 use crate::devices::Device;
 use crate::devices::start::{Devices, Starting};
-use crate::ports::bind;
 use crate::process_context::ProcessContext;
 use crate::process_links::RemoteRouter;
-use crate::process_role::ProcessRole;
-use crate::serve_error::ServeError;
+use crate::process_role::{KnownBy, ProcessRole};
+use crate::set_links::SetLinks;
 use crate::start_error::StartError;
 use crate::status::StatusReader;
 use crate::values::Values;
@@ -56,14 +51,18 @@ pub struct Embedded {
     pub hosts: Vec<Arc<PipelineHost>>,
     /// By pipeline: the links to other processes, where there are others.
     pub links: Vec<Arc<PeerLinks>>,
+    /// What they have in common with those of other revisions.
+    set: Option<Arc<SetLinks>>,
+    /// By pipeline: whether it has not ended.
+    live: Mutex<Vec<bool>>,
     /// By pipeline: what is kept and held for other processes.
     values: Vec<Arc<Values>>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     /// Until they are stopped.
     threads: Mutex<Vec<(String, DeviceThreads)>>,
     names: Vec<(DeviceId, String)>,
-    /// By id, those of other processes included.
-    all_names: Vec<DeviceName>,
+    /// By pipeline: of the devices of all processes that are known.
+    all_names: Vec<DeviceNames>,
     clock: Clock,
     ids: Arc<RequestIds>,
     timers: [TimerThread; 2],
@@ -93,47 +92,64 @@ impl Embedded {
         };
         let devices = Devices::start(&assignment.here, |of| assignment.planned(of), &starting)?;
         let links = hosts.connect(context, &assignment, &devices.devices, &planners);
-        // Workers may ask their gateway for requests at once, so it must be there.
-        for device in devices.devices.values() {
-            assignment.gateway.iter().for_each(|id| device.greet(*id));
+        // Workers may ask their gateway for requests at once, so it must be there. It has all pipelines.
+        for of in &assignment.here {
+            let workers: Vec<WorkerId> = of.workers.iter().map(|of| of.spec.worker).collect();
+            if let (Some(device), Some(gateway)) = (devices.devices.get(&of.id), assignment.gateway)
+            {
+                device.greet(gateway, &workers);
+            }
         }
         let here = assignment.here.into_iter();
         Ok(Embedded {
             values: hosts.routers.iter().map(RemoteRouter::values).collect(),
             hosts: hosts.hosts,
             links,
+            set: context.set.clone(),
+            live: Mutex::new(vec![true; assignment.pipelines.len()]),
             devices: devices.devices,
             threads: Mutex::new(devices.threads),
             names: here.map(|device| (device.id, device.name)).collect(),
-            all_names: assignment.names,
+            all_names: hosts.device_names,
             clock: context.clock.clone(),
             ids: hosts.ids,
             timers: [timers, planners],
         })
     }
 
-    /// Dials the processes that this one dials, and listens for those that dial it. Returns where.
-    ///
-    /// # Errors
-    /// When the port cannot be had.
-    pub(crate) async fn join(
-        &self,
-        role: &ProcessRole,
-        stop: &CancellationToken,
-    ) -> Result<Option<SocketAddr>, ServeError> {
-        let mut address = None;
+    /// Others reach its links from now on, and it dials those that this process dials.
+    pub(crate) fn join(&self, role: &ProcessRole) {
         for links in &self.links {
-            if let Some(listen) = role.listen {
-                let listener = bind(listen, "--link-listen").await?;
-                address = listener.local_addr().ok();
-                let (links, stop) = (links.clone(), stop.clone());
-                tokio::spawn(serve::serve(links, listener, stop.cancelled_owned()));
+            if let Some(set) = &self.set {
+                set.port.add(links.clone());
             }
-            for peer in role.topology.dialled_by(role.process) {
-                links.dial(peer.address.clone().unwrap_or_default(), peer.into());
+            links.begin();
+            if let KnownBy::Controllers(addresses) = &role.known_by {
+                for address in addresses {
+                    links.register(address.clone());
+                }
             }
         }
-        Ok(address)
+    }
+
+    /// Ends the links of the pipeline at that position, and waits until others can know.
+    pub(crate) async fn part(&self, pipeline: usize) {
+        let Some(links) = self.links.get(pipeline) else {
+            return;
+        };
+        if let Some(set) = &self.set {
+            set.port.remove(links);
+        }
+        links.end().await;
+    }
+
+    /// These pipelines end. Whether all have ended.
+    pub(crate) fn ends(&self, pipelines: &[usize]) -> bool {
+        let mut live = self.live.lock();
+        for pipeline in pipelines {
+            live[*pipeline] = false;
+        }
+        !live.contains(&true)
     }
 
     /// Hands out the ids of its requests.
@@ -161,37 +177,30 @@ impl Embedded {
         self.timers.each_ref().map(TimerThread::watch)
     }
 
-    /// Reads the state of a process, which began to serve then; `role`: what it is in its topology.
-    pub(crate) fn status(
-        served: Option<&Self>,
-        role: Option<ProcessRole>,
-        began: Instant,
-    ) -> StatusReader {
-        let mut reader = StatusReader::empty(role, began);
-        if let Some(served) = served {
-            reader.hosts = served.hosts.clone();
-            reader.links = served.links.clone();
-            reader.values = served.values.clone();
-            reader.device_names = served.all_names.clone();
-            let devices = served.devices.iter();
-            reader.devices = devices.map(|(id, d)| (*id, d.clone())).collect();
+    /// Adds what runs these pipelines to what is read of the process.
+    pub(crate) fn add_to(&self, reader: &mut StatusReader, pipelines: &[usize]) {
+        for i in pipelines {
+            reader.hosts.push(self.hosts[*i].clone());
+            reader.links.extend(self.links.get(*i).cloned());
+            reader.values.push(self.values[*i].clone());
+            reader.device_names.push(self.all_names[*i].clone());
         }
-        reader
     }
 
-    /// In which process what runs, for traces.
-    pub(crate) fn processes(&self, role: &ProcessRole) -> Processes {
-        let places = self.hosts.iter().flat_map(|host| host.workers());
-        let name = |device: DeviceId| self.all_names[device.idx()].process.clone();
-        Processes {
-            here: role.name().to_owned(),
-            workers: places.map(|p| (p.worker, name(p.device))).collect(),
-        }
+    /// Its devices, each with its workers.
+    pub(crate) fn devices(&self) -> Vec<(Device, Vec<WorkerId>)> {
+        let of = |(id, device): (&DeviceId, &Device)| {
+            let here = self.hosts.iter().flat_map(|h| h.workers().iter());
+            let here = here.filter(|place| place.device == *id);
+            (device.clone(), here.map(|place| place.worker).collect())
+        };
+        self.devices.iter().map(of).collect()
     }
 
     /// Tells the gateways of other processes that the devices take no more requests. Returns when what they have and what is on its way
     /// is served, at the latest after `limit`; says whether it is.
     pub async fn leave(&self, limit: Duration) -> bool {
+        self.links.iter().for_each(|links| links.leave());
         let devices = self.device_handles();
         devices.iter().for_each(Device::leave);
         let give_up = Instant::now() + limit;

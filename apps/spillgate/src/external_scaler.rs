@@ -1,4 +1,4 @@
-//! The wanted numbers of workers for KEDA, which starts and ends the workers of a topology on Kubernetes: its external scaler
+//! The wanted numbers of workers for KEDA, which starts and ends the workers of a set on Kubernetes: its external scaler
 //! (`externalscaler.ExternalScaler`, gRPC in plain text) on a port of its own (`--scaler-listen`).
 //!
 //! A trigger names `pipeline` and `module` in its metadata. The metric is the wanted number and its target 1, so that KEDA wants as
@@ -59,11 +59,12 @@ impl Answers {
             })
         };
         let (pipeline, module) = (name("pipeline")?, name("module")?);
-        let Some(serving) = self.0.now() else {
+        let (_, is_whole) = self.0.running();
+        let hosts = self.0.hosts();
+        if !is_whole && !hosts.iter().any(|host| host.pipeline().name == *pipeline) {
             // One revision has ended, and the next one is not ready.
             return Ok(None);
-        };
-        let hosts = &serving.hosts;
+        }
         let host = hosts.iter().find(|host| host.pipeline().name == *pipeline);
         let host = host.ok_or_else(|| {
             let names = hosts.iter().map(|host| host.pipeline().name.as_str());

@@ -19,6 +19,7 @@ use spillgate_pipeline::placement::ServedBy;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_process::file::{self, FileError};
+use spillgate_protocol::publication::Definition;
 use spillgate_protocol::topology::{Topology, parse_topology};
 use spillgate_sim::cluster::Cluster;
 use spillgate_sim::cluster_file::{Served, parse_cluster};
@@ -206,6 +207,31 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         }) if error.kind() == ErrorKind::NotFound => ProfileSet::default(),
         Err(error) => return Err(error),
     };
+    compile(text, profiles, file, catalog)
+}
+
+/// Loads a definition as if it were in these files.
+///
+/// # Errors
+/// When it has errors.
+pub fn load_definition(
+    definition: &Definition,
+    file: &Path,
+    catalog: &Catalog,
+) -> Result<LoadedPipeline, LoadError> {
+    let profiles = match &*definition.profiles {
+        "" => ProfileSet::default(),
+        text => parse_profiles(text, &name_of(&profile_path(file))).map_err(LoadError::Spec)?,
+    };
+    compile(definition.pipeline.to_string(), profiles, file, catalog)
+}
+
+fn compile(
+    text: String,
+    profiles: ProfileSet,
+    file: &Path,
+    catalog: &Catalog,
+) -> Result<LoadedPipeline, LoadError> {
     let variables = RefCell::new(Variables::new());
     let environment = |name: &str| {
         let value = std::env::var(name).ok()?;
@@ -223,7 +249,11 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
     let compiled =
         compile_with(&text, &name, catalog, Some(&profiles), outside).map_err(LoadError::Spec)?;
     let mut warnings: Vec<String> = compiled.warnings.iter().map(ToString::to_string).collect();
-    warnings.extend(strangers(&compiled.pipeline, &profiles, &profile_file));
+    warnings.extend(strangers(
+        &compiled.pipeline,
+        &profiles,
+        &profile_path(file),
+    ));
     Ok(LoadedPipeline {
         pipeline: Arc::new(compiled.pipeline),
         file: file.to_owned(),

@@ -1,21 +1,23 @@
-//! A process of a topology without a gateway: controllers, workers or both. Other processes reach it on its link port.
+//! A process of a set without a gateway: controllers, workers or both. Other processes reach it on its link port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use spillgate_telemetry::Telemetry;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
 use crate::certificates::Certificates;
 use crate::deployment::Revision;
-use crate::embedded::{Embedded, STOP_LIMIT};
+use crate::embedded::STOP_LIMIT;
 use crate::external_scaler;
 use crate::process_context::ProcessContext;
 use crate::process_role::ProcessRole;
-use crate::readiness::{READINESS_INTERVAL, not_ready};
+use crate::readiness::{READINESS_INTERVAL, dead, not_ready};
 use crate::reload::Reload;
+use crate::renewer::Renewer;
 use crate::serve_error::ServeError;
 use crate::serving::Serving;
 
@@ -26,7 +28,6 @@ pub struct InnerProcess {
     context: ProcessContext,
     telemetry: Arc<Telemetry>,
     role: ProcessRole,
-    embedded: Arc<Embedded>,
     serving: Serving,
     /// It is about to end, and serves what it has.
     leaves: CancellationToken,
@@ -47,31 +48,33 @@ impl InnerProcess {
     ///
     /// # Errors
     /// When a port, device, model or profile is missing.
-    pub async fn start(
+    pub(crate) async fn start(
         context: ProcessContext,
         telemetry: Arc<Telemetry>,
-        role: ProcessRole,
         admin: Option<AdminPort>,
         revision: Revision,
     ) -> Result<Self, ServeError> {
-        let context = context.of_topology(role.clone());
+        let (Some(role), Some(set)) = (context.role.clone(), context.set.clone()) else {
+            unreachable!("a process of a set has a role there, and links");
+        };
         let serving = Serving::start(&context, &telemetry, &revision)?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         Certificates::of(None, Some(&role)).watch(&telemetry, stop.clone());
-        let embedded = serving.of(revision.id);
-        let embedded = embedded.expect("it has just started");
         if let Some(admin) = admin {
-            let (embedded, leaves) = (embedded.clone(), leaves.clone());
-            let not_ready = move || not_ready(&embedded, &leaves);
+            let (of, leaves) = (serving.clone(), leaves.clone());
+            let not_ready = move || not_ready(&of, &leaves);
             let status = serving.status(&context);
             admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
+        let renewers = revision.by_group(true).into_iter().enumerate();
+        let renewers = renewers.map(|(group, revision)| {
+            Renewer::follow(&context, &telemetry, (&serving, group), revision)
+        });
         Ok(InnerProcess {
-            address: embedded.join(&role, &stop).await?,
+            address: set.begin(&role, &serving, renewers.collect(), &stop)?,
             context,
             telemetry,
             role,
-            embedded,
             serving,
             leaves,
             stop,
@@ -84,7 +87,7 @@ impl InnerProcess {
         let mut ticks = tokio::time::interval(READINESS_INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some(why) = not_ready(&self.embedded, &self.leaves) {
+            if let Some(why) = dead(&self.serving) {
                 return why;
             }
         }
@@ -103,7 +106,8 @@ impl InnerProcess {
 
     /// Names of its devices.
     pub fn devices(&self) -> Vec<String> {
-        let names = self.embedded.device_names().iter();
+        let (running, _) = self.serving.running();
+        let names = running.iter().flat_map(|running| running.device_names());
         names.map(|(_, name)| name.clone()).collect()
     }
 
@@ -112,19 +116,29 @@ impl InnerProcess {
         let InnerProcess {
             context,
             telemetry,
-            embedded,
+            serving,
             leaves,
             stop,
             ..
         } = self;
         leaves.cancel();
-        let is_drained = embedded.leave(context.drain).await;
+        serving.close();
+        let running = serving.all_running();
+        let mut leaving = JoinSet::new();
+        for of in running.clone() {
+            leaving.spawn(async move { of.leave(context.drain).await });
+        }
+        let left = leaving.join_all().await;
+        let is_drained = left.into_iter().all(|is_drained| is_drained);
         stop.cancel();
-        for links in &embedded.links {
-            links.end().await;
+        for served in serving.all() {
+            served.part().await;
+        }
+        if let Some(set) = &context.set {
+            set.port.end().await;
         }
         let ended = tokio::task::spawn_blocking(move || {
-            let busy = embedded.stop(STOP_LIMIT);
+            let busy = running.iter().flat_map(|of| of.stop(STOP_LIMIT)).collect();
             telemetry.shutdown(STOP_LIMIT);
             busy
         });

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::device_kind;
 
@@ -73,10 +74,10 @@ pub struct Need {
 }
 
 impl Need {
-    /// What the modules that this process `runs` take. With `gives_way` no weights stay for good.
+    /// What the modules that this process `runs` of the pipelines take. With `gives_way` no weights stay for good.
     pub fn of(
         all: &[LoadedPipeline],
-        runs: &dyn Fn(&Module) -> bool,
+        runs: &dyn Fn(&Pipeline, &Module) -> bool,
         gives_way: bool,
         clients: u64,
     ) -> Self {
@@ -88,7 +89,7 @@ impl Need {
         let mut files: BTreeMap<(String, PathBuf), (u64, bool)> = BTreeMap::new();
         for loaded in all {
             let modules = loaded.pipeline.modules.iter();
-            for module in modules.filter(|m| runs(m)) {
+            for module in modules.filter(|m| runs(&loaded.pipeline, m)) {
                 let devices = module.devices.iter().map(|name| resolve_device(name));
                 for device in devices.filter(|device| device_kind(device) == "cpu") {
                     let side = module.variants.iter().filter_map(|v| v.input).max();
@@ -273,7 +274,7 @@ mod tests {
         let loaded = crate::files::load(&file, &library.catalog()).unwrap();
         let all = [loaded];
         // `b.pt` is the served variant of both.
-        let need = Need::of(&all, &|_| true, false, 7);
+        let need = Need::of(&all, &|_, _| true, false, 7);
         let batches = (2 * 64 * 64 + 32 * 32) * PIXEL_BYTES;
         let expected = Need {
             weights: 5,
@@ -282,9 +283,9 @@ mod tests {
             clients: 7,
         };
         assert_eq!(need, expected);
-        let placed = Need::of(&all, &|_| true, true, 7);
+        let placed = Need::of(&all, &|_, _| true, true, 7);
         assert_eq!((placed.weights, placed.on_demand), (0, 8));
-        let other = Need::of(&all, &|m| m.name == "c", false, 7);
+        let other = Need::of(&all, &|_, m| m.name == "c", false, 7);
         assert_eq!((other.weights, other.on_demand, other.batches), (0, 0, 0));
     }
 }

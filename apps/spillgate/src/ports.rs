@@ -1,6 +1,6 @@
 //! Opens the ports of a process.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
@@ -35,4 +35,27 @@ pub(crate) async fn bind(
         flag,
         cause,
     })
+}
+
+/// The same without waiting for a runtime.
+pub(crate) fn bind_now(
+    address: SocketAddr,
+    flag: &'static str,
+) -> Result<std::net::TcpListener, ServeError> {
+    let runtime = tokio::runtime::Handle::current();
+    let bound = runtime.block_on(bind(address, flag))?;
+    bound.into_std().map_err(|cause| ServeError::Listen {
+        address,
+        flag,
+        cause,
+    })
+}
+
+/// The address of loopback: that of IPv6 where there is none of IPv4.
+pub(crate) fn loopback() -> IpAddr {
+    let v4 = IpAddr::from(Ipv4Addr::LOCALHOST);
+    match std::net::UdpSocket::bind((v4, 0)) {
+        Ok(_) => v4,
+        Err(_) => Ipv6Addr::LOCALHOST.into(),
+    }
 }

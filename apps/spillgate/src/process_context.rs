@@ -10,8 +10,11 @@ use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
 
 use crate::cores::Cores;
+use crate::deployment::Revision;
 use crate::device_sharing::DeviceSharing;
 use crate::process_role::ProcessRole;
+use crate::publishing::{Definitions, Publishing};
+use crate::set_links::SetLinks;
 
 /// Bytes that a process may hold for its clients, or for gateways, unless it is said otherwise.
 pub const MEMORY_DEFAULT: u64 = 256 << 20;
@@ -35,8 +38,10 @@ pub struct ProcessContext {
     pub cores: Cores,
     /// What decides about the models of its devices; `None`: they keep all that they have read.
     pub sharing: Option<DeviceSharing>,
-    /// What it is in a topology; `None`: it holds all roles.
+    /// What it is in a set; `None`: it holds all roles.
     pub role: Option<ProcessRole>,
+    /// Its links there.
+    pub set: Option<Arc<SetLinks>>,
     /// How long what is in flight may take to end after a stop.
     pub drain: Duration,
     /// How another revision of its pipelines takes their place.
@@ -57,17 +62,33 @@ impl ProcessContext {
             cores: Cores::default(),
             sharing: None,
             role: None,
+            set: None,
             drain: DRAIN_DEFAULT,
             rollout: RolloutConfig::default(),
             progress: Arc::new(|_| {}),
         }
     }
 
-    /// The same for a process of a topology, which says what decides about its devices.
+    /// The same for a process of a set, which serves what is published, too, where the definitions are given.
     #[must_use]
-    pub fn of_topology(mut self, role: ProcessRole) -> Self {
-        self.sharing = role.sharing();
+    pub(crate) fn of_set(mut self, role: ProcessRole, definitions: Option<Definitions>) -> Self {
+        self.sharing.clone_from(&role.sharing);
+        let publishing = definitions.map(|of| Publishing::new(&role, self.clock.clone(), of));
+        self.set = Some(SetLinks::new(&role, publishing));
         self.role = Some(role);
         self
+    }
+
+    /// The same for another revision of pipelines, for which the process is this.
+    #[must_use]
+    pub(crate) fn of_revision(&self, revision: &Revision) -> Self {
+        let mut context = self.clone();
+        if let Some(role) = &mut context.role {
+            for of in &revision.roles {
+                role.pipelines.retain(|known| known.pipeline != of.pipeline);
+                role.pipelines.push(of.clone());
+            }
+        }
+        context
     }
 }

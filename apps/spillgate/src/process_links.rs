@@ -4,24 +4,26 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller::host::{OnEnded, Outgoing, OutgoingSender, PipelineHost, Roles};
-use spillgate_controller_policy::plan::Planned;
-use spillgate_link::links::{self, PeerLinks, PeerLinksConfig, Security};
+use spillgate_controller::host::{OnEnded, Outgoing, OutgoingSender, PipelineHost};
+use spillgate_link::links::{self, PeerLinks, PeerLinksConfig, PeerRoles};
 use spillgate_link::wire::{self, Parcel};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
-use spillgate_protocol::message::{Address, Envelope, Message, Place, Places, ToDevice, ToGateway};
-use spillgate_protocol::session::Greeting;
-use spillgate_protocol::session::rights::{RoleHolder, Roster};
+use spillgate_protocol::membership::{Member, MemberIds, OwnIds};
+use spillgate_protocol::message::{Address, Envelope, Message, Place, ToDevice, ToGateway};
+use spillgate_protocol::session::{Greeting, WireVersions};
 use spillgate_protocol::values::Peer;
+use spillgate_telemetry::Processes;
 
 use crate::agreement;
-use crate::device_name::DeviceName;
+use crate::device_name::DeviceNames;
 use crate::devices::Device;
 use crate::process_role::ProcessRole;
+use crate::profile_agreement::ProfileAgreement;
+use crate::set_links::SetLinks;
 use crate::values::{Unpacked, Values};
 
 /// The way from a host to other processes, which exists before the links do.
@@ -29,25 +31,16 @@ use crate::values::{Unpacked, Values};
 pub(crate) struct RemoteRouter {
     links: Arc<OnceLock<Arc<PeerLinks>>>,
     host: Arc<OnceLock<Weak<PipelineHost>>>,
-    places: Arc<Places>,
     values: Arc<Values>,
 }
 
 impl RemoteRouter {
-    /// `device_names`: by id, the process that has the device, and its name there. `account`: of what other processes send.
-    pub(crate) fn new(
-        pipeline: Arc<Pipeline>,
-        places: &[Place],
-        device_names: &[DeviceName],
-        account: Arc<Account>,
-    ) -> Self {
-        let places = Arc::new(Places::new(places));
-        let values = Values::new(pipeline, places.clone(), device_names, account);
+    /// `own`: the workers of this process. `account`: of what other processes send.
+    pub(crate) fn new(pipeline: Arc<Pipeline>, own: &[Place], account: Arc<Account>) -> Self {
         RemoteRouter {
             links: Arc::default(),
             host: Arc::default(),
-            places,
-            values: Arc::new(values),
+            values: Arc::new(Values::new(pipeline, own, account)),
         }
     }
 
@@ -131,8 +124,9 @@ struct LocalRoles {
     host: Arc<PipelineHost>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     router: RemoteRouter,
-    /// The process of each role.
-    roster: Roster,
+    device_names: DeviceNames,
+    processes: Processes,
+    profiles: ProfileAgreement,
 }
 
 impl LocalRoles {
@@ -145,7 +139,7 @@ impl LocalRoles {
         let Message::Device(message) = &envelope.message else {
             return;
         };
-        if !message.is_for(from, &self.router.places) {
+        if !message.is_for(from, self.host.workers()) {
             return;
         }
         let Unpacked { envelope, refused } = match self.router.values.unpack(envelope) {
@@ -162,7 +156,7 @@ impl LocalRoles {
 
     /// The values of a request find no room.
     fn drop_request(&self, worker: WorkerId, request: &Request) {
-        let Some(place) = self.router.places.get(worker) else {
+        let Some(place) = self.host.workers().get(worker) else {
             return;
         };
         let at = self.host.now();
@@ -181,23 +175,19 @@ impl LocalRoles {
         self.host.device_says(worker, request.id.owner(), dropped);
     }
 
-    /// The name of a process in the topology.
-    fn name(&self, peer: &Greeting) -> &str {
-        let seat = peer
-            .addresses
-            .first()
-            .and_then(|role| self.roster.get(role));
-        seat.map_or("a process without a name", |seat| &seat.process)
-    }
-
-    fn gateways(peer: &Greeting) -> impl Iterator<Item = GatewayId> {
+    fn gateways(peer: &PeerRoles) -> impl Iterator<Item = GatewayId> {
         peer.addresses.iter().filter_map(|address| match address {
             Address::Gateway(id) => Some(*id),
             _ => None,
         })
     }
 
-    fn each_device(&self, peer: &Greeting, tell: impl Fn(&Device, GatewayId)) {
+    /// The workers of this process.
+    fn own_workers(&self) -> Vec<WorkerId> {
+        self.host.workers().iter().map(|of| of.worker).collect()
+    }
+
+    fn each_device(&self, peer: &PeerRoles, tell: impl Fn(&Device, GatewayId)) {
         for gateway in Self::gateways(peer) {
             for device in self.devices.values() {
                 tell(device, gateway);
@@ -207,37 +197,66 @@ impl LocalRoles {
 }
 
 impl links::Roles for LocalRoles {
-    fn met(&self, peer: &Greeting) {
-        tracing::info!(
-            peer = self.name(peer),
-            life = peer.incarnation.0,
-            "peer met"
-        );
-        Self::gateways(peer).for_each(|gateway| self.router.values.loses(gateway));
-        self.host.met(&peer.addresses, peer.incarnation);
-        self.each_device(peer, Device::greet);
+    fn joined(&self, member: &Arc<Member>, ids: &MemberIds) {
+        self.device_names.join(member, &ids.devices);
+        let workers = ids.places.iter().map(|place| place.worker);
+        let pipeline = self.host.pipeline();
+        self.processes.join(pipeline, &member.name, workers);
+        self.router.values.join(&ids.places);
+        // The host last: from then on it may send to these workers.
+        self.host.join(&ids.places);
     }
 
-    fn parted(&self, peer: &Greeting, cause: &str) {
-        tracing::warn!(
-            peer = self.name(peer),
-            life = peer.incarnation.0,
-            cause,
-            "peer lost"
-        );
+    fn left(&self, member: &Arc<Member>, ids: &MemberIds) {
+        tracing::info!(peer = &*member.name, "peer left");
+        // The host first: from then on it sends nothing to these workers.
+        self.host.forget(&ids.devices);
+        self.router.values.forget(&ids.places, ids.gateway);
+        self.device_names.forget(&ids.devices);
+        self.profiles.left(member);
+    }
+
+    fn met(&self, peer: &PeerRoles) {
+        let member = peer.member();
+        let life = member.incarnation;
+        tracing::info!(peer = &*member.name, life = life.0, "peer met");
+        if &*member.version != env!("CARGO_PKG_VERSION") {
+            let (theirs, mine) = (&*member.version, env!("CARGO_PKG_VERSION"));
+            tracing::warn!(
+                peer = &*member.name,
+                theirs,
+                mine,
+                "the peer runs another version of the program"
+            );
+        }
+        Self::gateways(peer).for_each(|gateway| self.router.values.loses(gateway));
+        let wrong = self.profiles.joined(member, self.host.pipeline());
+        if let Some(links) = self.router.links.get() {
+            // Of all that see it the controllers say so.
+            links.find(&member.name, wrong.as_deref(), self.host.has_controllers());
+        }
+        self.host.met(&peer.addresses, life);
+        let workers = self.own_workers();
+        self.each_device(peer, |device, gateway| device.greet(gateway, &workers));
+    }
+
+    fn parted(&self, peer: &PeerRoles, cause: &str) {
+        let member = peer.member();
+        let life = member.incarnation.0;
+        tracing::warn!(peer = &*member.name, life, cause, "peer lost");
         Self::gateways(peer).for_each(|gateway| self.router.values.loses(gateway));
         self.host.parted(&peer.addresses, cause);
         self.each_device(peer, Device::lose);
     }
 
-    fn doubted(&self, peer: &Greeting, is_suspected: bool) {
-        let peer_name = self.name(peer);
+    fn doubted(&self, peer: &PeerRoles, is_suspected: bool) {
+        let name = &*peer.member().name;
         match is_suspected {
             true => tracing::warn!(
-                peer = peer_name,
+                peer = name,
                 "peer is suspected: silent, or without an answer"
             ),
-            false => tracing::info!(peer = peer_name, "peer answers again"),
+            false => tracing::info!(peer = name, "peer answers again"),
         }
         self.host.doubted(&peer.addresses, is_suspected);
         if is_suspected {
@@ -255,30 +274,35 @@ impl links::Roles for LocalRoles {
         self.host.heard(envelope, brought);
     }
 
-    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
-        let its: Vec<GatewayId> = Self::gateways(peer).collect();
-        let of_its = requests.into_iter().filter(|id| its.contains(&id.owner()));
-        self.router.values.ended(of_its);
+    fn ended(&self, requests: Vec<RequestId>) {
+        self.router.values.ended(requests.into_iter());
     }
 
-    fn lacking(&self, peer: Peer, greeting: &Greeting, envelope: Envelope<Parcel>) {
+    fn lacking(&self, peer: Peer, roles: &PeerRoles, envelope: Envelope<Parcel>) {
         if let Message::Device(message) = &envelope.message {
             let ids = message.requests().into_iter().map(|(_, id)| id);
             self.router.values.lacks(peer, ids);
         }
-        self.host.lacking(envelope, greeting.incarnation);
+        self.host.lacking(envelope, roles.member().incarnation);
     }
 }
 
-/// What links a process to the others.
+/// What links a process to the others that serve a pipeline.
 pub(crate) struct LinkSetup<'a> {
     pub(crate) role: &'a ProcessRole,
-    pub(crate) roles: &'a Roles,
     pub(crate) host: &'a Arc<PipelineHost>,
-    pub(crate) planned: &'a Planned,
+    /// What the process is.
+    pub(crate) member: Member,
+    /// The ids of its roles.
+    pub(crate) own: OwnIds,
+    /// The other processes of the topology.
+    pub(crate) others: &'a [Arc<Member>],
+    /// Those that have workers of the pipeline.
     pub(crate) devices: IndexMap<DeviceId, Device, FxBuildHasher>,
-    /// By id: the process that has the device, and the device's name there.
-    pub(crate) device_names: &'a [DeviceName],
+    /// Of this process; those of the others are added.
+    pub(crate) device_names: DeviceNames,
+    /// What it has in common with the links of other revisions.
+    pub(crate) set: &'a SetLinks,
     pub(crate) router: &'a RemoteRouter,
     pub(crate) clock: Clock,
 }
@@ -286,26 +310,39 @@ pub(crate) struct LinkSetup<'a> {
 impl LinkSetup<'_> {
     /// The links, which dial nobody yet.
     pub(crate) fn links(self) -> Arc<PeerLinks> {
-        let greeting = greeting(self.role, self.roles, self.host.pipeline(), self.planned);
-        let roster = roster(self.role, self.host.pipeline(), self.device_names);
-        let tls = self.role.tls.clone();
-        let security = tls.map(|tls| Security {
-            tls,
-            roster: roster.clone(),
-        });
+        let pipeline = self.host.pipeline();
+        let greeting = Greeting {
+            member: Arc::new(self.member),
+            set: self.role.set.clone(),
+            pipeline: pipeline.name.as_str().into(),
+            hash: agreement::hash(pipeline),
+            wire: WireVersions::OWN,
+            published: None,
+        };
+        let own = self.own.ids.places.iter().map(|place| place.worker);
+        let name = &greeting.member.name;
+        self.set.processes.join(pipeline, name, own);
         let local = LocalRoles {
             host: self.host.clone(),
             devices: self.devices,
             router: self.router.clone(),
-            roster,
+            device_names: self.device_names,
+            processes: self.set.processes.clone(),
+            profiles: ProfileAgreement::default(),
         };
+        let [a, b, c, d, ..] = greeting.hash.0;
         let links = PeerLinks::new(PeerLinksConfig {
             me: Arc::new(greeting),
-            timing: self.role.topology.timing,
-            seed: self.role.incarnation.0,
+            own: self.own,
+            fixed: self.others.to_vec(),
+            timing: self.role.timing,
+            // The pipelines of a process do not dial at the same times.
+            seed: self.role.incarnation.0 ^ u64::from(u32::from_le_bytes([a, b, c, d])),
             now: Arc::new(move || self.clock.now()),
             roles: Arc::new(local),
-            security,
+            tls: self.role.tls.clone(),
+            complaints: self.set.complaints.clone(),
+            revisions: self.set.revisions(),
         });
         let _ = self.router.host.set(Arc::downgrade(self.host));
         let _ = self.router.links.set(links.clone());
@@ -313,37 +350,5 @@ impl LinkSetup<'_> {
     }
 }
 
-/// The role of each address, with its process.
-fn roster(role: &ProcessRole, pipeline: &Pipeline, device_names: &[DeviceName]) -> Roster {
-    let topology = &role.topology;
-    let processes = (0..topology.processes.len()).flat_map(|process| {
-        let name = &topology.processes[process].name;
-        let roles = topology.roles(process).into_iter();
-        roles.map(move |role| (role, name.clone()))
-    });
-    let devices = (0..).map(|id| Address::Device(DeviceId(id)));
-    let devices = devices
-        .zip(device_names)
-        .map(|(device, name)| (device, name.process.as_str().into()));
-    let seats = processes.chain(devices).map(|(role, process)| {
-        let what = match role {
-            Address::Gateway(_) => "gateway".to_owned(),
-            Address::Controller(module) => {
-                format!("controller of {}", pipeline.modules[module.idx()].name)
-            }
-            Address::Device(_) => "worker".to_owned(),
-        };
-        (role, RoleHolder { process, what })
-    });
-    seats.collect()
-}
-
-/// What the process says about itself. Processes that would decide by other numbers have another hash.
-fn greeting(role: &ProcessRole, roles: &Roles, pipeline: &Pipeline, planned: &Planned) -> Greeting {
-    Greeting {
-        addresses: roles.addresses(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        pipeline: agreement::hash(pipeline, planned, &role.topology),
-        incarnation: role.incarnation,
-    }
-}
+#[cfg(test)]
+mod tests;

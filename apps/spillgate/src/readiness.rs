@@ -8,19 +8,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::devices::Device;
 use crate::embedded::Embedded;
+use crate::serving::Serving;
 
 /// How often readiness looks at the device threads.
 pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why nothing is served between two revisions, or after both have failed.
-pub(crate) const NOT_SERVED: &str =
+const NOT_SERVED: &str =
     "the pipelines are being replaced: one revision has ended, and the next one is not ready";
 
-/// Why a process cannot serve: it ends, or a thread has died without which it cannot.
-pub(crate) fn not_ready(embedded: &Embedded, stop: &CancellationToken) -> Option<String> {
+/// Why a process cannot serve: it ends, nothing is served between two revisions, or a thread has died without which it cannot.
+pub(crate) fn not_ready(serving: &Serving, stop: &CancellationToken) -> Option<String> {
     if stop.is_cancelled() {
         return Some("shutting down".to_owned());
     }
+    let (_, is_whole) = serving.running();
+    let gap = || (!is_whole).then(|| NOT_SERVED.to_owned());
+    dead(serving).or_else(gap)
+}
+
+/// The thread that has died without which the process cannot serve. It does not come back.
+pub(crate) fn dead(serving: &Serving) -> Option<String> {
+    let (running, _) = serving.running();
+    running.iter().find_map(|embedded| dead_of(embedded))
+}
+
+fn dead_of(embedded: &Embedded) -> Option<String> {
     let devices = embedded.device_handles();
     let devices = devices.iter().filter(|d| !d.is_alive());
     let devices: Vec<&str> = devices.map(Device::name).collect();

@@ -1,12 +1,17 @@
-//! Puts another revision of the definition in the place of what a server serves: drives the [`Rollout`] of its pipelines, which decides.
-//! They share their devices, so they are one rollout.
+//! Puts another revision of the definition in the place of what a process serves: drives the [`Rollout`] of a gateway, or what a process
+//! without one decides by [`Following`]. The pipelines of a process that is alone are one rollout. In a set each is one.
 
+mod decides;
 mod driver;
 
 use std::sync::Arc;
 
 use spillgate_controller::api::Api;
-use spillgate_controller_policy::rollout::{RevisionId, RevisionState, Rollout, Share};
+use spillgate_controller_policy::rollout::following::Following;
+use spillgate_controller_policy::rollout::{
+    RevisionId, RevisionState, Rollout, RolloutConfig, Share,
+};
+use spillgate_protocol::session::rights::Kind;
 use spillgate_telemetry::Telemetry;
 use tokio::sync::{mpsc, oneshot};
 use tonic_health::server::HealthReporter;
@@ -14,6 +19,8 @@ use tonic_health::server::HealthReporter;
 use crate::deployment::Revision;
 use crate::process_context::ProcessContext;
 use crate::serving::Serving;
+use decides::Decides;
+pub(crate) use driver::Face;
 use driver::{Driver, Offer, Told};
 
 /// Most events that wait for the driver: an offer, and what each live revision reports.
@@ -53,41 +60,89 @@ pub enum Renewed {
     Undone,
 }
 
-/// Replaces what a server serves.
+/// Replaces what a process serves of a group of pipelines.
 #[derive(Clone)]
 pub struct Renewer {
     telemetry: Arc<Telemetry>,
     serving: Serving,
+    group: usize,
     /// Largest frame that connections take.
     frame_bytes: usize,
     tell: mpsc::Sender<Told>,
 }
 
 impl Renewer {
-    /// Watches over what `serving` serves, in the background, until that is closed.
+    /// Watches over what a gateway, or a process that is alone, serves of a group, in the background, until `serving` is closed.
     pub(crate) fn start(
         context: &ProcessContext,
         telemetry: &Arc<Telemetry>,
-        (serving, api): (&Serving, &Arc<Api>),
-        health: &HealthReporter,
+        (serving, group): (&Serving, usize),
+        (api, health): (&Arc<Api>, &HealthReporter),
+        frame_bytes: usize,
+        revision: Revision,
+    ) -> Self {
+        let now = context.clock.now();
+        let rollout = Rollout::new(context.rollout, now, revision.id);
+        let face = Face {
+            api: api.clone(),
+            health: health.clone(),
+        };
+        let decides = Decides::Gateway(Box::new(rollout));
+        let serves = (serving, group);
+        Self::drive(
+            context,
+            telemetry,
+            serves,
+            (decides, Some(face)),
+            frame_bytes,
+            revision,
+        )
+    }
+
+    /// The same of a process without a gateway.
+    pub(crate) fn follow(
+        context: &ProcessContext,
+        telemetry: &Arc<Telemetry>,
+        serves: (&Serving, usize),
+        revision: Revision,
+    ) -> Self {
+        let has_devices = revision.roles.iter().any(|role| role.is(Kind::Worker));
+        let following = Following::new(context.clock.now(), revision.id);
+        let decides = Decides::Inner(following, has_devices);
+        // It takes frames from gateways alone.
+        Self::drive(
+            context,
+            telemetry,
+            serves,
+            (decides, None),
+            usize::MAX,
+            revision,
+        )
+    }
+
+    fn drive(
+        context: &ProcessContext,
+        telemetry: &Arc<Telemetry>,
+        (serving, group): (&Serving, usize),
+        (decides, face): (Decides, Option<Face>),
         frame_bytes: usize,
         revision: Revision,
     ) -> Self {
         let (tell, told) = mpsc::channel(EVENTS_MAX);
-        let rollout = Rollout::new(context.rollout, context.clock.now(), revision.id);
-        serving.show(rollout.view());
+        serving.show(group, decides.view(), 0);
         let driver = Driver::new(
             context.clone(),
             telemetry.clone(),
-            (serving.clone(), api.clone()),
-            health.clone(),
-            (rollout, revision),
+            (serving.clone(), group),
+            face,
+            (decides, revision),
             tell.clone(),
         );
         tokio::spawn(driver.run(told));
         Renewer {
             telemetry: telemetry.clone(),
             serving: serving.clone(),
+            group,
             frame_bytes,
             tell,
         }
@@ -95,7 +150,7 @@ impl Renewer {
 
     /// Whether all requests go to this revision, and nothing else is under way.
     pub(crate) fn serves(&self, id: RevisionId) -> bool {
-        let views = self.serving.views();
+        let views = self.serving.views(self.group);
         let mut all = views.iter();
         all.any(|view| {
             let serves = [RevisionState::Stable, RevisionState::Watching];
@@ -109,6 +164,45 @@ impl Renewer {
     /// # Errors
     /// When it cannot be served. Then what was served serves on, or again.
     pub fn renew(&self, revision: Revision) -> Result<Renewed, RenewError> {
+        self.check(&revision)?;
+        let (answer, answered) = oneshot::channel();
+        let offer = Told::Offered(Offer {
+            revision,
+            generation: 0,
+            config: None,
+            answer: Some(answer),
+        });
+        let sent = self.tell.blocking_send(offer);
+        sent.map_err(|_| RenewError::Ends)?;
+        answered.blocking_recv().unwrap_or(Err(RenewError::Ends))
+    }
+
+    /// Offers the revision of a publication, or says why it cannot be served here.
+    pub(crate) async fn publish(
+        &self,
+        (generation, id): (u64, RevisionId),
+        read: Result<Revision, String>,
+        config: Option<RolloutConfig>,
+    ) {
+        let read = read.and_then(|revision| {
+            self.check(&revision).map_err(|error| error.to_string())?;
+            Ok(revision)
+        });
+        let told = match read {
+            Ok(revision) => Told::Offered(Offer {
+                revision,
+                generation,
+                config,
+                answer: None,
+            }),
+            Err(why) => Told::Unread(generation, id, why),
+        };
+        // Where nobody listens any more the process ends.
+        let _ = self.tell.send(told).await;
+    }
+
+    /// Whether connections take its frames.
+    fn check(&self, revision: &Revision) -> Result<(), RenewError> {
         for pipeline in revision.deployments.iter().map(|d| &d.pipeline) {
             let bytes = pipeline.limits.frame_bytes;
             if bytes > self.frame_bytes {
@@ -120,10 +214,6 @@ impl Renewer {
             }
             self.telemetry.register_pipeline(pipeline);
         }
-        let (answer, answered) = oneshot::channel();
-        let offer = Told::Offered(Offer { revision, answer });
-        let sent = self.tell.blocking_send(offer);
-        sent.map_err(|_| RenewError::Ends)?;
-        answered.blocking_recv().unwrap_or(Err(RenewError::Ends))
+        Ok(())
     }
 }

@@ -137,11 +137,11 @@ impl Security {
     }
 }
 
-/// Warnings for the owner of a process of a topology, a line each: a link port that other machines can reach without TLS, a
+/// Warnings for the owner of a process of a set, a line each: a link port that other machines can reach without TLS, a
 /// certificate that its peers will refuse.
 pub fn link_warnings(role: &ProcessRole) -> Vec<String> {
-    let lines = match (&role.tls, role.listen) {
-        (Some(tls), _) => tls.warnings(&role.member()),
+    let lines = match (&role.tls, role.listen()) {
+        (Some(tls), _) => tls.warnings(&role.link_process()),
         (None, Some(listen)) if !listen.ip().to_canonical().is_loopback() => vec![format!(
             "{listen} can be reached by others, and whoever reaches it can take any role: no --link-cert"
         )],

@@ -28,7 +28,7 @@ use crate::freed_memory;
 use crate::health::{GuardedHealth, full, set_health};
 use crate::ports::bind;
 use crate::process_context::ProcessContext;
-use crate::readiness::{NOT_SERVED, READINESS_INTERVAL, not_ready, without_workers};
+use crate::readiness::{READINESS_INTERVAL, dead, not_ready, without_workers};
 use crate::reload::Reload;
 use crate::renewer::Renewer;
 use crate::security::Security;
@@ -108,7 +108,8 @@ pub struct Server {
     context: ProcessContext,
     telemetry: Arc<Telemetry>,
     serving: Serving,
-    renewer: Renewer,
+    /// By group of pipelines.
+    renewers: Vec<Renewer>,
     security: Security,
     edge: Arc<Edge>,
     health: HealthReporter,
@@ -134,8 +135,6 @@ impl Server {
         let listener = bind(port.listen, "--listen").await?;
         let limits = port.edge_limits(&context, &revision.deployments);
         let serving = Serving::start(&context, &telemetry, &revision)?;
-        let embedded = serving.of(revision.id);
-        let embedded = embedded.expect("it has just started");
         let frame_bytes = limits.message_bytes - MESSAGE_OVERHEAD;
         let edge = Edge::new(
             limits,
@@ -162,7 +161,9 @@ impl Server {
             let telemetry = telemetry.clone();
             Arc::new(move |traceparent| telemetry.sampler().decide(traceparent))
         };
-        let api = Arc::new(Api::new(embedded.hosts.clone(), sampler));
+        let groups = serving.now();
+        let groups = groups.iter().map(|served| served.hosts()).collect();
+        let api = Arc::new(Api::new(groups, sampler));
         let services = Services::new(api.clone(), other);
 
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
@@ -173,15 +174,12 @@ impl Server {
             let status = serving.status(&context);
             let (edge, serving, leaves) = (edge.clone(), serving.clone(), leaves.clone());
             let not_ready = move || {
-                let Some(embedded) = serving.now() else {
-                    return Some(NOT_SERVED.to_owned());
-                };
-                let why = not_ready(&embedded, &leaves).or_else(|| full(&edge));
-                why.or_else(|| without_workers(&embedded.hosts))
+                let why = not_ready(&serving, &leaves).or_else(|| full(&edge));
+                why.or_else(|| without_workers(&serving.hosts()))
             };
             admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
-        set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
+        set_health(&health, &serving.hosts(), ServingStatus::Serving).await;
         tokio::spawn(watch(serving.clone(), health.clone(), leaves.clone()));
         freed_memory::keep();
         tokio::spawn(freed_memory::trim(edge.account().clone(), stop.clone()));
@@ -195,20 +193,20 @@ impl Server {
         ));
         let role = context.role.as_ref();
         Certificates::of(port.security.tls(), role).watch(&telemetry, stop.clone());
-        if let Some(role) = role {
-            embedded.join(role, &stop).await?;
+        let renewers: Vec<Renewer> = (revision.by_group(context.set.is_some()).into_iter())
+            .enumerate()
+            .map(|(group, revision)| {
+                let (serves, face) = ((&serving, group), (&api, &health));
+                Renewer::start(&context, &telemetry, serves, face, frame_bytes, revision)
+            })
+            .collect();
+        if let (Some(role), Some(set)) = (role, &context.set) {
+            set.begin(role, &serving, renewers.clone(), &stop)?;
         }
         Ok(Server {
             address,
             admin_address,
-            renewer: Renewer::start(
-                &context,
-                &telemetry,
-                (&serving, &api),
-                &health,
-                frame_bytes,
-                revision,
-            ),
+            renewers,
             context,
             telemetry,
             serving,
@@ -223,8 +221,7 @@ impl Server {
 
     /// The hosts, in the order of the deployments.
     pub fn hosts(&self) -> Vec<Arc<PipelineHost>> {
-        let now = self.serving.now();
-        now.map_or_else(Vec::new, |now| now.hosts.clone())
+        self.serving.hosts()
     }
 
     /// Requests that have not ended.
@@ -233,9 +230,9 @@ impl Server {
         move || serving.in_flight()
     }
 
-    /// Replaces what is served.
-    pub fn renewer(&self) -> Renewer {
-        self.renewer.clone()
+    /// Replaces what is served, by group of pipelines.
+    pub fn renewers(&self) -> &[Renewer] {
+        &self.renewers
     }
 
     /// Tells KEDA on that port how many workers are wanted.
@@ -254,8 +251,8 @@ impl Server {
 
     /// Names of the devices.
     pub fn devices(&self) -> Vec<String> {
-        let now = self.serving.now();
-        let names = now.iter().flat_map(|now| now.device_names());
+        let (running, _) = self.serving.running();
+        let names = running.iter().flat_map(|running| running.device_names());
         names.map(|(_, name)| name.clone()).collect()
     }
 }
@@ -269,12 +266,9 @@ async fn watch(serving: Serving, health: HealthReporter, stop: CancellationToken
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        let Some(embedded) = serving.now() else {
-            continue;
-        };
-        if let Some(why) = not_ready(&embedded, &stop) {
+        if let Some(why) = dead(&serving) {
             tracing::error!(why, "not ready");
-            set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
+            set_health(&health, &serving.hosts(), ServingStatus::NotServing).await;
             return;
         }
     }

@@ -1,49 +1,48 @@
 //! What a process is, does and expects: `/status` of the admin port as JSON, `spillgate status` for people.
 
+mod peers;
 mod revisions;
 mod scaling;
 mod streams;
 mod text;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use spillgate_controller::host::{ClientCount, PipelineHost};
 use spillgate_controller_policy::gateway::{GatewayView, ModuleView, WorkerHealth};
 use spillgate_controller_policy::rollout::RevisionView;
-use spillgate_link::links::{PeerLinks, PeerView};
-use spillgate_pipeline::id::DeviceId;
+use spillgate_link::links::PeerLinks;
+use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::message::{Address, ModuleState};
+use spillgate_protocol::membership::Member;
+use spillgate_protocol::message::{ModuleState, Places};
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_telemetry::metrics::{
     DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
 };
 
+pub use peers::PeerStatus;
 pub use revisions::RevisionStatus;
 pub use scaling::ScalingStatus;
 pub(crate) use streams::streams_of;
 pub use streams::{AdaptationStatus, StreamStatus};
 
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, DeviceNames};
 use crate::devices::Device;
 pub use crate::devices::measured::MeasuredStatus;
 use crate::process_role::ProcessRole;
 use crate::values::Values;
-
-/// States of a peer.
-const MET: &str = "met";
-const SUSPECTED: &str = "suspected";
-const AWAY: &str = "away";
+use peers::{AWAY, SUSPECTED};
 
 /// The state of one process, as it sees itself and the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its name in the topology; empty where there is none.
+    /// Its name in its set; empty where it is alone.
     pub process: String,
     /// The version of the program.
     pub version: String,
@@ -236,33 +235,6 @@ pub struct ErrorStatus {
     pub p99_ms: f64,
 }
 
-/// Another process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PeerStatus {
-    /// Its name in the topology.
-    pub process: String,
-    /// Its roles: `gateway`, `controller of a`, `worker of a on cpu:0`.
-    pub roles: Vec<String>,
-    /// `met`, `suspected`, or `away`: there is no session with it.
-    pub state: String,
-    /// Its life, in hex; empty while it is away.
-    pub incarnation: String,
-    /// Seconds since it was met.
-    pub met_s: f64,
-    /// Its clock minus this one, in milliseconds. Each process's clock begins with it, so this is mostly the difference of their ages.
-    pub clock_ms: f64,
-    /// The true difference is within this, in milliseconds.
-    pub clock_error_ms: f64,
-    /// Bytes that wait to be written to it.
-    pub waiting: usize,
-    /// Bytes that were written to it since it was met.
-    #[serde(default)]
-    pub sent: u64,
-    /// Bytes that came from it since then.
-    #[serde(default)]
-    pub received: u64,
-}
-
 fn named((name, count): (Arc<str>, ClientCount)) -> NamedStreamStatus {
     NamedStreamStatus {
         name: name.to_string(),
@@ -284,14 +256,16 @@ pub(crate) struct StatusReader {
     pub(crate) hosts: Vec<Arc<PipelineHost>>,
     pub(crate) links: Vec<Arc<PeerLinks>>,
     pub(crate) values: Vec<Arc<Values>>,
-    /// By id, those of other processes included.
-    pub(crate) device_names: Vec<DeviceName>,
-    /// Its own.
-    pub(crate) devices: Vec<(DeviceId, Device)>,
+    /// What is wrong with other processes: of whom, and what.
+    pub(crate) complaints: Vec<(String, String)>,
+    /// By pipeline: of the devices of all processes that are known.
+    pub(crate) device_names: Vec<DeviceNames>,
+    /// Its own, each with its workers.
+    pub(crate) devices: Vec<(Device, Vec<WorkerId>)>,
     pub(crate) role: Option<ProcessRole>,
     pub(crate) began: Instant,
-    /// As the rollout shows them.
-    pub(crate) revisions: Vec<RevisionView>,
+    /// By pipeline: as its rollout shows them.
+    pub(crate) revisions: Vec<Vec<RevisionView>>,
     pub(crate) now: Timestamp,
 }
 
@@ -302,6 +276,7 @@ impl StatusReader {
             hosts: Vec::new(),
             links: Vec::new(),
             values: Vec::new(),
+            complaints: Vec::new(),
             device_names: Vec::new(),
             devices: Vec::new(),
             role,
@@ -315,13 +290,19 @@ impl StatusReader {
     pub(crate) fn read(&self, not_ready: Option<String>) -> Status {
         let role = self.role.as_ref();
         Status {
-            process: role.map_or_else(String::new, |p| p.name().to_owned()),
+            process: role.map_or_else(String::new, |p| p.name.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             incarnation: role.map_or_else(String::new, |p| hex(p.incarnation.0)),
             up_s: self.began.elapsed().as_secs_f64(),
             not_ready,
-            pipelines: self.hosts.iter().map(|host| self.pipeline(host)).collect(),
-            devices: self.devices.iter().map(|d| self.device(d)).collect(),
+            pipelines: (self
+                .hosts
+                .iter()
+                .zip(&self.device_names)
+                .zip(&self.revisions))
+            .map(|((host, names), revisions)| self.pipeline(host, names, revisions))
+            .collect(),
+            devices: self.devices.iter().map(Self::device).collect(),
             values: self.values(),
             peers: self.peers(),
             complaints: self.complaints(),
@@ -359,7 +340,12 @@ impl StatusReader {
         }
     }
 
-    fn pipeline(&self, host: &PipelineHost) -> PipelineStatus {
+    fn pipeline(
+        &self,
+        host: &PipelineHost,
+        names: &DeviceNames,
+        revisions: &[RevisionView],
+    ) -> PipelineStatus {
         let pipeline = host.pipeline();
         let gateway = host.gateway_view();
         let planners = host.planner_view().modules;
@@ -368,7 +354,7 @@ impl StatusReader {
             let seen = gateway.as_ref().map(|g| &g.modules[module.id.idx()]);
             let known = planners[module.id.idx()].as_ref();
             let mut status = match (seen, known) {
-                (Some(seen), _) => self.seen(host, module, seen),
+                (Some(seen), _) => seen_by(host, names, module, seen),
                 (None, Some(of)) => planned(module, of.published.as_ref(), &of.guidance),
                 (None, None) => return None,
             };
@@ -393,8 +379,7 @@ impl StatusReader {
                     load: Some(f.load()).filter(|load| load.is_finite()),
                     dropped: f.dropped(),
                 }),
-            revisions: self
-                .revisions
+            revisions: revisions
                 .iter()
                 .map(|of| RevisionStatus::of(of, self.now))
                 .collect(),
@@ -406,40 +391,14 @@ impl StatusReader {
         }
     }
 
-    fn seen(&self, host: &PipelineHost, module: &Module, seen: &ModuleView) -> ModuleStatus {
-        let places: HashMap<_, _> = host.workers().map(|p| (p.worker, p.device)).collect();
-        let workers = seen.workers.iter().map(|worker| {
-            let device = places.get(&worker.worker).copied();
-            let DeviceName { process, device } = device.map(|d| self.name(d)).unwrap_or_default();
-            WorkerStatus {
-                worker: worker.worker.0,
-                process,
-                device,
-                has: worker.has,
-                state: name_of(worker.health).to_owned(),
-            }
-        });
-        let mut status = planned(module, seen.state.as_deref(), &seen.plan.guidance);
-        status.waiting = seen.waiting;
-        status.workers = workers.collect();
-        status
-    }
-
-    fn name(&self, device: DeviceId) -> DeviceName {
-        let name = self.device_names.get(device.idx());
-        name.cloned().unwrap_or_default()
-    }
-
-    fn device(&self, (id, handle): &(DeviceId, Device)) -> DeviceStatus {
-        let here = self.hosts.iter().flat_map(|h| h.workers());
-        let here = here.filter(|place| place.device == *id);
+    fn device((handle, workers): &(Device, Vec<WorkerId>)) -> DeviceStatus {
         let DeviceReading {
             weights, errors, ..
         } = handle.reading();
         DeviceStatus {
-            name: self.name(*id).device,
+            name: handle.name().to_owned(),
             is_alive: handle.is_alive(),
-            waiting: here.map(|place| handle.waiting(place.worker)).sum(),
+            waiting: workers.iter().map(|worker| handle.waiting(*worker)).sum(),
             weights,
             errors: errors.iter().map(error_status).collect(),
             measured: handle.measured().to_vec(),
@@ -449,94 +408,65 @@ impl StatusReader {
     /// The devices of this process, for metrics.
     pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
         let devices = self.devices.iter();
-        devices.map(|(_, device)| device.reading()).collect()
+        devices.map(|(device, _)| device.reading()).collect()
     }
 
-    /// All other processes that this one talks with, in the order of the file.
+    /// All other processes of the set that this one knows and talks with, for all pipelines.
     fn peers(&self) -> Vec<PeerStatus> {
-        let (Some(role), Some(links), Some(host)) =
-            (&self.role, self.links.first(), self.hosts.first())
-        else {
-            return Vec::new();
-        };
-        let known = links.peers();
-        let now = host.now();
-        let others = role.topology.talks_with(role.process).into_iter();
-        let peers = others.map(|process| {
-            let roles = role.topology.roles(process);
-            let name = &role.topology.processes[process].name;
-            let devices = (0..).map(DeviceId).zip(&self.device_names);
-            let devices = devices.filter(|(_, of)| *of.process == **name);
-            let roles: Vec<Address> = roles
-                .into_iter()
-                .chain(devices.map(|(id, _)| Address::Device(id)))
-                .collect();
-            let view = known.iter().find(|view| {
-                let greeted = &view.greeting.addresses;
-                greeted.iter().any(|role| roles.contains(role))
-            });
-            let mut status = PeerStatus {
-                process: name.to_string(),
-                roles: roles.iter().flat_map(|r| self.roles(host, *r)).collect(),
-                state: AWAY.to_owned(),
-                ..PeerStatus::default()
-            };
-            if let Some(view) = view {
-                see(&mut status, view, now.since(view.since).as_secs_f64());
+        let mut all: IndexMap<String, PeerStatus> = IndexMap::new();
+        for (links, host) in self.links.iter().zip(&self.hosts) {
+            for peer in peers::of_pipeline(links, host, self.links.len() > 1) {
+                match all.get_mut(&peer.process) {
+                    Some(known) => known.and(peer),
+                    None => drop(all.insert(peer.process.clone(), peer)),
+                }
             }
-            status
-        });
-        peers.collect()
+        }
+        let mut peers: Vec<PeerStatus> = all.into_values().collect();
+        peers.sort_by(|a, b| a.process.cmp(&b.process));
+        peers
     }
 
     fn complaints(&self) -> Vec<Complaint> {
-        let all = self.links.iter().flat_map(|links| links.complaints());
-        let processes = self.role.iter().flat_map(|role| &role.topology.processes);
-        let named = all.map(|(address, why)| {
-            let mut dialled = processes.clone();
-            let dialled = dialled.find(|p| p.address.as_ref() == Some(&address));
+        let members: Vec<_> = (self.links.iter())
+            .flat_map(|links| links.members())
+            .collect();
+        let named = self.complaints.iter().map(|(address, why)| {
+            let is_there = |member: &Member| member.address.as_deref() == Some(&**address);
+            let named = members.iter().find(|(member, _)| is_there(member));
             Complaint {
-                peer: dialled.map_or(address, |process| process.name.to_string()),
-                why,
+                peer: named.map_or(address.clone(), |(member, _)| member.name.to_string()),
+                why: why.clone(),
             }
         });
         named.collect()
     }
-
-    /// A role in words; a device has a worker or several.
-    fn roles(&self, host: &PipelineHost, role: Address) -> Vec<String> {
-        let modules = &host.pipeline().modules;
-        match role {
-            Address::Gateway(_) => vec!["gateway".to_owned()],
-            Address::Controller(module) => {
-                vec![format!("controller of {}", modules[module.idx()].name)]
-            }
-            Address::Device(device) => {
-                let workers = host.workers().filter(|place| place.device == device);
-                let on = self.name(device).device;
-                let worker = |module: &str| format!("worker of {module} on {on}");
-                workers
-                    .map(|place| worker(&modules[place.module.idx()].name))
-                    .collect()
-            }
-        }
-    }
 }
 
-fn see(status: &mut PeerStatus, view: &PeerView, met_s: f64) {
-    let state = match view.is_suspected {
-        true => SUSPECTED,
-        false => MET,
-    };
-    status.state = state.to_owned();
-    status.incarnation = hex(view.greeting.incarnation.0);
-    status.met_s = met_s;
-    status.clock_ms = view.clock.map_or(0.0, |clock| clock.ns as f64 / 1e6);
-    let error = view.clock.map(|clock| clock.error);
-    status.clock_error_ms = error.unwrap_or_default().as_secs_f64() * 1e3;
-    status.waiting = view.waiting;
-    status.sent = view.sent;
-    status.received = view.received;
+fn seen_by(
+    host: &PipelineHost,
+    names: &DeviceNames,
+    module: &Module,
+    seen: &ModuleView,
+) -> ModuleStatus {
+    let places = Places::new(&host.all_workers());
+    let workers = seen.workers.iter().map(|worker| {
+        let place = places.get(worker.worker);
+        let name = place.map(|place| names.of(place.device));
+        let DeviceName { process, device } = name.unwrap_or_default();
+        WorkerStatus {
+            worker: worker.worker.0,
+            process,
+            device,
+            has: worker.has,
+            state: name_of(worker.health).to_owned(),
+        }
+    });
+    let mut status = planned(module, seen.state.as_deref(), &seen.plan.guidance);
+    status.waiting = seen.waiting;
+    status.workers = workers.collect();
+    (status.workers).sort_by(|a, b| (&a.process, a.worker).cmp(&(&b.process, b.worker)));
+    status
 }
 
 fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) -> ModuleStatus {

@@ -2,6 +2,8 @@
 //! gateway holds. [`Uses`] says which travel and which are kept, [`KnownValues`] and [`KeptValues`] who has which. The account of bytes says
 //! what finds room.
 
+mod workers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +21,13 @@ use spillgate_pipeline::request::Request;
 use spillgate_process::account::{Account, Full, Holder, Lease};
 use spillgate_process::job::{Job, are_outputs_of};
 use spillgate_process::value::{Outputs, Value};
-use spillgate_protocol::message::{Envelope, Message, Place, Places, ToGateway};
+use spillgate_protocol::message::{Envelope, Message, Place, ToGateway};
 use spillgate_protocol::values::{
     KeptLimits, KeptValues, KnownValues, LARGE_BYTES, Peer, Ports, Uses,
 };
 use spillgate_telemetry::metrics::ValuesReading;
 
-use crate::device_name::DeviceName;
+use workers::{KnownWorker, KnownWorkers};
 
 /// Values that are kept may hold this part of `--memory`: the rest is for requests that wait and run.
 pub(crate) const KEPT_PART: u64 = 4;
@@ -79,9 +81,7 @@ impl Counts {
 pub(crate) struct Values {
     pipeline: Arc<Pipeline>,
     uses: Uses,
-    places: Arc<Places>,
-    /// By device: the modules that its process runs.
-    beside: Vec<Arc<[ModuleId]>>,
+    workers: KnownWorkers,
     /// What other processes keep for the gateway of this one.
     known: Mutex<KnownValues>,
     /// What this process keeps for gateways of others.
@@ -93,34 +93,18 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// `device_names`: by id, the process that has the device, and its name there.
-    pub(crate) fn new(
-        pipeline: Arc<Pipeline>,
-        places: Arc<Places>,
-        device_names: &[DeviceName],
-        account: Arc<Account>,
-    ) -> Self {
-        let process = |place: &Place| {
-            device_names
-                .get(place.device.idx())
-                .map(|name| &name.process)
-        };
-        let modules = |DeviceName { process: of, .. }: &DeviceName| {
-            let there = places.iter().filter(|place| process(place) == Some(of));
-            let mut modules: Vec<ModuleId> = there.map(|place| place.module).collect();
-            modules.sort_unstable();
-            modules.dedup();
-            modules.into()
-        };
+    /// `own`: the workers of this process. `account`: of what other processes send.
+    pub(crate) fn new(pipeline: Arc<Pipeline>, own: &[Place], account: Arc<Account>) -> Self {
         let limits = KeptLimits {
             bytes: account.budget() / KEPT_PART,
             requests: KEPT_REQUESTS_MAX,
         };
+        let workers = KnownWorkers::default();
+        workers.join(own);
         Values {
             uses: Uses::of(&pipeline),
             pipeline,
-            beside: device_names.iter().map(modules).collect(),
-            places,
+            workers,
             known: Mutex::default(),
             kept: Mutex::new(KeptValues::new(limits)),
             account,
@@ -129,10 +113,18 @@ impl Values {
         }
     }
 
-    /// The modules that run beside a worker, its own included.
-    fn beside(&self, place: Place) -> &[ModuleId] {
-        let beside = self.beside.get(place.device.idx());
-        beside.map_or(&[], |modules| modules)
+    /// Another process has these workers.
+    pub(crate) fn join(&self, places: &[Place]) {
+        self.workers.join(places);
+    }
+
+    /// The process of these workers has left, and its gateway if it had one. Their ids may be given to others from now on.
+    pub(crate) fn forget(&self, places: &[Place], gateway: Option<GatewayId>) {
+        self.workers.forget(places);
+        if let Some(gateway) = gateway {
+            self.loses(gateway);
+            self.holders.lock().swap_remove(&gateway);
+        }
     }
 
     /// What is read at a scrape.
@@ -156,33 +148,43 @@ impl Values {
     // === From a gateway to a worker
 
     /// What goes to a process, and the requests for which it is to keep values. Once it is written, [`Values::ended_since`] is to
-    /// be asked.
+    /// be asked. Requests for workers that have left are left out: their gateway knows it.
     pub(crate) fn pack(
         &self,
         peer: Peer,
         envelope: Envelope<Arc<Job>>,
     ) -> (Envelope<Parcel>, Vec<RequestId>) {
         let mut told = Vec::new();
-        let envelope = envelope.map(|worker, request, job| {
-            let parcel = self.parcel(peer, worker, request.id, &job);
+        let envelope = envelope.filter_map(|worker, request, job| {
+            let parcel = self.parcel(peer, worker, request.id, &job)?;
             if parcel.keep {
                 told.push(request.id);
             }
-            parcel
+            Some(parcel)
         });
         (envelope, told)
     }
 
-    fn parcel(&self, peer: Peer, worker: WorkerId, request: RequestId, job: &Job) -> Parcel {
-        let Some(place) = self.places.get(worker) else {
-            return Parcel::default();
-        };
-        let inputs = self.pipeline.modules[place.module.idx()].inputs.iter();
+    /// `None` where the worker has left.
+    fn parcel(
+        &self,
+        peer: Peer,
+        worker: WorkerId,
+        request: RequestId,
+        job: &Job,
+    ) -> Option<Parcel> {
+        let worker = self.workers.get(worker)?;
+        let inputs = self
+            .pipeline
+            .modules
+            .get(worker.module.idx())?
+            .inputs
+            .iter();
         let is_worth = |port: &PortRef| {
             let value = job.output(*port);
-            value.is_some_and(|value| self.is_worth(*port, value, place))
+            value.is_some_and(|value| self.is_worth(*port, value, &worker))
         };
-        let is_needed_again = (self.uses).makes_for(place.module, self.beside(place))
+        let is_needed_again = (self.uses).makes_for(worker.module, &worker.beside)
             || inputs.clone().flatten().any(is_worth);
         let mut known = self.known.lock();
         // The end of a request is noted in its job before it is noted here.
@@ -190,26 +192,26 @@ impl Values {
         if keep {
             known.tells(request, peer);
         }
-        if place.module == ModuleId::SOURCE {
-            return Parcel {
+        if worker.module == ModuleId::SOURCE {
+            return Some(Parcel {
                 frame: Some(job.frame().clone()),
                 outputs: Vec::new(),
                 keep,
                 is_traced: job.is_traced(),
-            };
+            });
         }
         let mut modules: Vec<ModuleId> = inputs.flatten().map(|port| port.module).collect();
         modules.sort_unstable();
         modules.dedup();
         let mut carry = |port: PortRef, value: &Value| {
-            if !self.uses.takes(place.module, port) {
+            if !self.uses.takes(worker.module, port) {
                 return Carried::Unused;
             }
             if known.has(request, peer, port) {
                 Counts::add(&self.counts.references, 1);
                 return Carried::Kept;
             }
-            if keep && self.is_worth(port, value, place) {
+            if keep && self.is_worth(port, value, &worker) {
                 known.gives(request, peer, port);
             }
             Carried::Value(value.clone())
@@ -219,18 +221,18 @@ impl Values {
             let values = values.map(|(port, value)| carry(PortRef { module, port }, value));
             Some((module, values.collect()))
         });
-        Parcel {
+        Some(Parcel {
             frame: None,
             outputs: outputs.collect(),
             keep,
             is_traced: job.is_traced(),
-        }
+        })
     }
 
     /// Whether a process that a value goes to, or is made in, for that worker keeps it.
-    fn is_worth(&self, port: PortRef, value: &Value, place: Place) -> bool {
+    fn is_worth(&self, port: PortRef, value: &Value, worker: &KnownWorker) -> bool {
         value.size() >= LARGE_BYTES
-            && (self.uses).is_needed_beside(port, place.module, self.beside(place))
+            && (self.uses).is_needed_beside(port, worker.module, &worker.beside)
     }
 
     /// Of the requests that a process was told to keep values of, those that ended before that was written: it is to hear of
@@ -289,7 +291,7 @@ impl Values {
         request: RequestId,
         parcel: Parcel,
     ) -> Option<ReceivedRequest> {
-        let module = self.places.get(worker)?.module;
+        let module = self.workers.module_of(worker)?;
         let Parcel {
             frame,
             outputs,
@@ -350,8 +352,8 @@ impl Values {
         let lease = self.room(|| holder.take(bytes))?;
         let modules = &self.pipeline.modules;
         let job = Job::new(frame, Some(lease), modules.len(), holder.clone()).traced(is_traced);
-        let place = self.places.get(worker).filter(|_| keep);
-        if place.is_some() {
+        let worker = self.workers.get(worker).filter(|_| keep);
+        if worker.is_some() {
             let given_up = self.kept.lock().open(request);
             drop(given_up);
         }
@@ -364,8 +366,8 @@ impl Values {
                 values.push(match came {
                     Received::New(value) => {
                         let value = self.room(|| value.leased(&holder))?;
-                        if let Some(place) = place {
-                            self.keep(place, request, PortRef { module, port }, &value, &holder);
+                        if let Some(worker) = &worker {
+                            self.keep(worker, request, PortRef { module, port }, &value, &holder);
                         }
                         value
                     }
@@ -397,13 +399,13 @@ impl Values {
     /// Keeps a value whose payload holds its bytes, if it is worth it and finds room. Whether it is kept.
     fn keep(
         &self,
-        place: Place,
+        worker: &KnownWorker,
         request: RequestId,
         port: PortRef,
         value: &Value,
         holder: &Arc<Holder>,
     ) -> bool {
-        if !self.is_worth(port, value, place) {
+        if !self.is_worth(port, value, worker) {
             return false;
         }
         // Beside its payload it holds as much as at its job, which may end earlier.
@@ -461,13 +463,14 @@ impl Values {
         else {
             return Vec::new();
         };
-        let place = self.places.get(*worker);
+        let worker = self.workers.get(*worker);
         let each = members.iter().zip(brought).map(|(member, brought)| {
             let mut kept = Ports::default();
-            let outputs = place.zip(brought.outputs).map(|(place, outputs)| {
+            let outputs = worker.as_ref().zip(brought.outputs);
+            let outputs = outputs.map(|(worker, outputs)| {
                 let carry = |(port, value): (u16, Value)| {
-                    let module = place.module;
-                    let is_kept = self.keep_made(place, member.request, port, &value);
+                    let module = worker.module;
+                    let is_kept = self.keep_made(worker, member.request, port, &value);
                     if is_kept {
                         kept = kept.with(port);
                     }
@@ -489,10 +492,16 @@ impl Values {
     }
 
     /// Keeps what a module of this process made, as [`Values::keep`].
-    fn keep_made(&self, place: Place, request: RequestId, port: u16, value: &Value) -> bool {
-        let module = place.module;
+    fn keep_made(
+        &self,
+        worker: &KnownWorker,
+        request: RequestId,
+        port: u16,
+        value: &Value,
+    ) -> bool {
+        let module = worker.module;
         let port = PortRef { module, port };
-        if !self.is_worth(port, value, place) || !self.kept.lock().is_open(request) {
+        if !self.is_worth(port, value, worker) || !self.kept.lock().is_open(request) {
             return false;
         }
         let holder = self.holder(request.owner());
@@ -501,7 +510,7 @@ impl Values {
             ModuleId::SOURCE => Ok(value.clone()),
             _ => value.leased(&holder),
         };
-        held.is_ok_and(|value| self.keep(place, request, port, &value, &holder))
+        held.is_ok_and(|value| self.keep(worker, request, port, &value, &holder))
     }
 
     /// What members of a batch brought to the gateway of this process.
@@ -517,7 +526,7 @@ impl Values {
         else {
             return Vec::new();
         };
-        let module = self.places.get(*worker).map(|place| place.module);
+        let module = self.workers.module_of(*worker);
         let each = members.iter().zip(brought).map(|(member, brought)| {
             let outputs = module
                 .zip(brought.outputs)

@@ -18,12 +18,14 @@
 
 mod drop_event;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{Link, SpanId, SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{ModuleId, WorkerId};
 use spillgate_pipeline::request::{ModuleTimes, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
@@ -117,11 +119,19 @@ impl SpanBuilder {
         }
     }
 
+    /// A worker as all processes of a set name it.
+    fn position(&self, pipeline: &Arc<Pipeline>, worker: WorkerId) -> WorkerId {
+        match self.processes.get() {
+            Some(processes) => processes.position(pipeline, worker),
+            None => worker,
+        }
+    }
+
     /// The span of a batch.
     pub(crate) fn batch(&self, entry: &BatchEntry) -> SpanData {
         let BatchEntry { pipeline, record } = entry;
-        let (life, worker) = (record.incarnation, record.worker);
-        let id = BatchSpanId::of(life, &pipeline.name, worker, record.batch);
+        let worker = self.position(pipeline, record.worker);
+        let id = BatchSpanId::of(record.incarnation, &pipeline.name, worker, record.batch);
         let place = Place {
             trace: id.trace,
             parent: 0,
@@ -172,7 +182,7 @@ impl SpanBuilder {
         let (Some(processes), Some(from)) = (self.processes.get(), from) else {
             return;
         };
-        let name = processes.of(from.worker);
+        let name = processes.of(&entry.pipeline, from.worker);
         if name == processes.here {
             return;
         }
@@ -183,7 +193,7 @@ impl SpanBuilder {
             end: until,
         };
         let mut span = self.span("transit", place);
-        span.attributes = vec![KeyValue::new("spillgate.from", name.to_owned())];
+        span.attributes = vec![KeyValue::new("spillgate.from", name.to_string())];
         out.push(span);
     }
 
@@ -211,7 +221,8 @@ impl SpanBuilder {
             KeyValue::new("spillgate.batch_size", i64::from(times.batch_size)),
         ];
         if let Some(processes) = self.processes.get() {
-            span.attributes.push(process(processes.of(times.worker)));
+            let of = processes.of(&entry.pipeline, times.worker);
+            span.attributes.push(process(&of));
         }
         let parent = u64::from_be_bytes(span.span_context.span_id().to_bytes());
         out.push(span);
@@ -254,8 +265,9 @@ impl SpanBuilder {
             KeyValue::new("spillgate.batch", times.batch.0 as i64),
             KeyValue::new("spillgate.batch_size", i64::from(times.batch_size)),
         ];
-        let life = times.incarnation;
-        let batch = BatchSpanId::of(life, &entry.pipeline.name, times.worker, times.batch);
+        let worker = self.position(&entry.pipeline, times.worker);
+        let pipeline = &entry.pipeline.name;
+        let batch = BatchSpanId::of(times.incarnation, pipeline, worker, times.batch);
         let link = Link::with_context(batch.context());
         execution.links.links.push(link);
         out.push(execution);

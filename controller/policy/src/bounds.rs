@@ -113,6 +113,12 @@ pub const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Operation,
+        "revisions of a pipeline that live in a worker or controller",
+        count(crate::rollout::following::REVISIONS_MAX),
+        "the next one waits until one has ended"
+    ),
+    bound!(
+        Operation,
         "time for a revision to become ready",
         time(crate::rollout::READY_LIMIT),
         "it is taken back"

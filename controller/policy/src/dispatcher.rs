@@ -203,9 +203,9 @@ impl Dispatcher {
         Some(shadow.worker)
     }
 
-    /// Whether a worker takes requests, if there is any.
+    /// Whether a worker takes requests.
     pub fn takes_requests(&self) -> bool {
-        self.workers.is_empty() || self.n_up() > 0
+        self.n_up() > 0
     }
 
     /// Workers of the module, whether they take requests or not.

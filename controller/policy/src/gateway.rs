@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{
     DeviceId, GatewayId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
 };
@@ -130,6 +131,8 @@ pub struct GatewayConfig<'a> {
     pub planned: &'a Arc<Planned>,
     /// The pipeline's first workers. They serve until a controller says that they do not.
     pub places: &'a [Place],
+    /// Where it begins with the workers of a module. Gateways have different ones, so that they do not all begin with the same.
+    pub turn: usize,
     /// Seed of admission by chance.
     pub seed: u64,
     /// When this incarnation began.
@@ -178,6 +181,7 @@ impl<P, L: Clone> Gateway<P, L> {
             pipeline,
             planned,
             places,
+            turn,
             seed,
             born,
         } = config;
@@ -188,7 +192,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let stages = StageConfig {
             pipeline,
             planned,
-            turn: usize::from(id.0),
+            turn,
             seed,
             born,
         };
@@ -354,10 +358,15 @@ impl<P, L: Clone> Gateway<P, L> {
         self.ledger.drain();
     }
 
-    /// The first module of which no worker takes requests, where it has workers: the pipeline cannot be served.
+    /// The first module that needs a worker and of which none takes requests: the pipeline cannot be served.
     pub fn unserved(&self) -> Option<ModuleId> {
-        let idx = (self.stages.iter()).position(|stage| !stage.takes_requests());
-        idx.map(|idx| ModuleId(idx as u16))
+        // Only pictures are decoded.
+        let decodes = self.pipeline.source.ty == ValueType::Image;
+        let mut modules = self.pipeline.modules.iter().map(|module| module.id);
+        modules.find(|module| {
+            let is_needed = *module != ModuleId::SOURCE || decodes;
+            is_needed && !self.stages[module.idx()].takes_requests()
+        })
     }
 
     /// How long after its deadline the answer of a request is waited for.

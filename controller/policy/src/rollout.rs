@@ -14,6 +14,7 @@
 //! Not here: how a revision is started, and how its requests are counted. The driver performs [`Command`]s.
 
 mod admission;
+pub mod following;
 pub(crate) mod history;
 pub mod judgement;
 mod known;
@@ -165,6 +166,11 @@ impl Rollout {
             back: None,
             is_going_back: false,
         }
+    }
+
+    /// The revision that is offered next takes its place in this way.
+    pub fn configure(&mut self, config: RolloutConfig) {
+        self.config = config;
     }
 
     /// Tells what happened.

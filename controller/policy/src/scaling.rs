@@ -10,7 +10,7 @@
 //! workers would justify themselves. What was measured ages with the pace.
 //!
 //! [`Scaler`] only decides. Where the workers are in the controller's own process, [`LocalWorkers`] carries the number out.
-//! In a topology nobody in the process does: the number is told, and whoever starts processes follows it.
+//! In a set nobody in the process does: the number is told, and whoever starts processes follows it.
 
 mod local;
 mod reason;

@@ -59,26 +59,29 @@ pub(crate) struct ApiCall {
 }
 
 impl Api {
-    /// The API of these pipelines, all of one revision.
-    pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
+    /// The API of these pipelines, by the groups that are rolled out together.
+    pub fn new(groups: Vec<Vec<Arc<PipelineHost>>>, sampler: Sampler) -> Self {
         let revision = RevisionId(0);
+        let groups = groups.into_iter();
+        let served = groups.map(|hosts| Served::new(Admission::One(revision), [(revision, hosts)]));
         Api {
-            serves: Serves::new(Served::new(Admission::One(revision), [(revision, hosts)])),
+            serves: Serves::new(served),
             sampler,
             unnamed: Arc::from(""),
         }
     }
 
-    /// New requests go to these hosts from now on, by revision. Requests that were accepted before end where they are. Where nobody is
+    /// New requests of a group go to these hosts from now on, by revision. Requests that were accepted before end where they are. Where nobody is
     /// admitted, streams stay open and their frames are refused.
     pub fn admit(
         &self,
+        group: usize,
         admission: Admission,
         hosts: impl IntoIterator<Item = (RevisionId, Vec<Arc<PipelineHost>>)>,
     ) {
         match admission {
-            Admission::Nobody => self.serves.nobody(),
-            _ => self.serves.replace(Served::new(admission, hosts)),
+            Admission::Nobody => self.serves.nobody(group),
+            _ => self.serves.replace(group, Served::new(admission, hosts)),
         }
     }
 
@@ -177,7 +180,7 @@ impl Api {
         } = asked;
         // The frame is a part of the message, so it keeps the message's lease.
         let message = call.take_message();
-        if self.serves.is_gap() {
+        if self.serves.is_gap(&host.pipeline().name) {
             return Err(Refusal::Replaced);
         }
         let number = frame.number;
@@ -385,13 +388,14 @@ impl Spillgate for ApiCall {
 
 fn describe(host: &PipelineHost) -> pb::PipelineDescription {
     let pipeline = host.pipeline();
+    let workers = host.all_workers();
     let modules = pipeline.modules[1..]
         .iter()
         .map(|m| pb::ModuleDescription {
             name: m.name.clone(),
             op: m.op.clone(),
             devices: m.devices.clone(),
-            workers: host.workers().filter(|w| w.module == m.id).count() as u32,
+            workers: workers.iter().filter(|w| w.module == m.id).count() as u32,
             batch_max: m.batch.max,
             after: pipeline
                 .predecessors(m.id)

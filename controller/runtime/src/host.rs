@@ -6,6 +6,7 @@ mod asks;
 pub(crate) mod counts;
 mod drive;
 mod finished;
+mod others;
 mod outbox;
 mod views;
 
@@ -44,6 +45,7 @@ pub(crate) use asks::{Listening, OnAsk};
 pub use counts::{COUNTED_MAX, ClientCount, Counted, STREAMS_COUNTED_MAX};
 use counts::{OutcomeCounts, Tally};
 use drive::keep;
+use others::Others;
 use outbox::Outbox;
 pub use views::{ControllerView, PlannerView};
 
@@ -225,6 +227,7 @@ struct Control {
     controllers: Vec<Option<ModuleController>>,
     commands: Vec<Command>,
     checker: Checker,
+    others: Others,
 }
 
 impl Control {
@@ -235,12 +238,19 @@ impl Control {
 
 /// The ways out of a host.
 struct Outboxes {
-    /// By device.
-    devices: Vec<Outbox>,
+    /// By id: to the devices of this process. Those of others have theirs in [`Others`].
+    devices: Vec<Option<Outbox>>,
     /// To gateways and controllers of other processes.
     elsewhere: Outbox,
     /// What other processes keep for a request they may forget.
     ended: OnEnded,
+}
+
+impl Outboxes {
+    /// To a device of this process.
+    fn device(&self, device: DeviceId) -> Option<&Outbox> {
+        self.devices.get(device.idx())?.as_ref()
+    }
 }
 
 /// What a host is built from.
@@ -249,7 +259,7 @@ pub struct HostConfig<'a> {
     pub pipeline: Arc<Pipeline>,
     /// Batch sizes and execution times.
     pub planned: &'a Arc<Planned>,
-    /// The pipeline's workers.
+    /// The workers of this process. Those of others [join](PipelineHost::join) later.
     pub workers: Vec<Place>,
     /// How their number follows the load; `None`: it is fixed, and all serve all the time.
     pub scaling: Option<ScalingConfig>,
@@ -270,6 +280,7 @@ pub struct PipelineHost {
     ids: Arc<RequestIds>,
     clock: Clock,
     observer: Arc<dyn Observer>,
+    /// Of this process.
     workers: Places,
     /// Of clients.
     rights: RightsByKey,
@@ -320,6 +331,8 @@ impl PipelineHost {
                 pipeline: &pipeline,
                 planned,
                 places: &workers,
+                // Each process calls its own gateway the first one, and its life is random.
+                turn: incarnation.0 as u32 as usize,
                 seed: SEED,
                 born,
             })
@@ -329,6 +342,7 @@ impl PipelineHost {
             gateway: roles.gateway.map(gateway),
             commands: Vec::new(),
             checker: Checker::new(ENDED_REMEMBERED),
+            others: Others::default(),
         };
         PipelineHost {
             rights: RightsByKey::new(&pipeline.clients),
@@ -348,17 +362,24 @@ impl PipelineHost {
         }
     }
 
-    /// Gives the ways to the devices, by id, the way to roles of other processes, who is told of requests that have ended, and the
+    /// Gives the ways to the devices of this process, the way to other processes, who is told of requests that have ended, and the
     /// alarm that leads to [`PipelineHost::wake`]; once. The roles of this process greet each other.
     pub fn connect(
         &self,
-        devices: Vec<OutgoingSender>,
+        devices: impl IntoIterator<Item = (DeviceId, OutgoingSender)>,
         elsewhere: OutgoingSender,
         ended: OnEnded,
         alarm: Alarm,
     ) {
+        let mut by_id: Vec<Option<Outbox>> = Vec::new();
+        for (device, way) in devices {
+            if by_id.len() <= device.idx() {
+                by_id.resize_with(device.idx() + 1, || None);
+            }
+            by_id[device.idx()] = Some(Outbox::new(way));
+        }
         let outboxes = Outboxes {
-            devices: devices.into_iter().map(Outbox::new).collect(),
+            devices: by_id,
             elsewhere: Outbox::new(elsewhere),
             ended,
         };
@@ -372,6 +393,11 @@ impl PipelineHost {
         &self.pipeline
     }
 
+    /// Whether this process holds controllers of it.
+    pub fn has_controllers(&self) -> bool {
+        !self.roles.controllers.is_empty()
+    }
+
     /// The rights of its clients.
     pub(crate) fn rights(&self) -> &RightsByKey {
         &self.rights
@@ -382,18 +408,9 @@ impl PipelineHost {
         self.clock.now()
     }
 
-    /// The workers, in order of id.
-    pub fn workers(&self) -> impl Iterator<Item = &Place> {
-        self.workers.iter()
-    }
-
-    /// Where one of its workers is.
-    ///
-    /// # Panics
-    /// When it has no such worker.
-    pub fn place(&self, worker: WorkerId) -> Place {
-        let place = self.workers.get(worker);
-        place.expect("the worker is one of the pipeline's")
+    /// The workers of this process.
+    pub fn workers(&self) -> &Places {
+        &self.workers
     }
 
     /// Accepts a request and sends it on its way. From here on `on_end` is called exactly once.

@@ -3,11 +3,16 @@
 //! Each gateway and worker is a process of its own, and one holds all controllers. They know each other by registration. Two modules
 //! serve all requests at a load of [`LOAD`]; each stream sends [`FRAMES`] a second.
 
+mod extrapolated;
+mod fit;
+
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
+use nix::time::{ClockId, clock_gettime};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::policy::DispatchPolicyName;
@@ -19,6 +24,7 @@ use spillgate_sim::{Report as Run, Served, SimConfig, Traffic, Travelled};
 
 use super::Print;
 use super::report::{self, Report};
+use extrapolated::Point;
 
 /// Frames a second of a stream.
 const FRAMES: f64 = 10.0;
@@ -30,10 +36,14 @@ const BATCH: u32 = 8;
 const BASE_MS: u32 = 4;
 const SLO: Duration = Duration::from_millis(300);
 /// So long processes need until they know each other.
-const WARM_UP: Duration = Duration::from_secs(8);
+const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Gateways, workers and streams of each row, and what differs from the row before it.
-const ROWS: [(u16, u16, u16); 9] = [
+/// A row with more streams counts so many seconds at most.
+const MANY: (u32, u32) = (5000, 1);
+
+/// Gateways, workers and streams.
+type Row = (u16, u16, u32);
+const ROWS: [Row; 9] = [
     (1, 8, 160),
     (2, 16, 320),
     (4, 32, 640),
@@ -63,11 +73,19 @@ pub struct ScaleArgs {
 struct Measured {
     run: Run,
     cpu: Duration,
+    /// Those that count.
+    counted: u32,
     /// All of it, until processes knew each other included.
     seconds: f64,
 }
 
-fn config((gateways, workers, streams): (u16, u16, u16), seconds: u32) -> SimConfig {
+/// The time that this thread was on a core.
+fn on_core() -> anyhow::Result<Duration> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("no time of this thread")?;
+    Ok(time.into())
+}
+
+fn config((gateways, workers, streams): Row, seconds: u32) -> anyhow::Result<SimConfig> {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
     pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
     // A gateway has more open than its share of what the SLO lets wait.
@@ -82,7 +100,7 @@ fn config((gateways, workers, streams): (u16, u16, u16), seconds: u32) -> SimCon
         count: 1,
         sends: Sends::Evenly,
         rate: rate((gateways, workers, streams)),
-        streams,
+        streams: u16::try_from(streams)?,
         weight: 1.0,
         class: 0,
         application: String::new(),
@@ -105,7 +123,7 @@ fn config((gateways, workers, streams): (u16, u16, u16), seconds: u32) -> SimCon
         registers: true,
         ..Cluster::default()
     };
-    SimConfig {
+    Ok(SimConfig {
         warm_up: WARM_UP,
         clients: Some(clients),
         gateways: cluster.shares(),
@@ -129,11 +147,11 @@ fn config((gateways, workers, streams): (u16, u16, u16), seconds: u32) -> SimCon
             },
             1,
         )
-    }
+    })
 }
 
 /// Requests a second that the streams send: no more than a part of what the workers can serve.
-fn rate((_, workers, streams): (u16, u16, u16)) -> f64 {
+fn rate((_, workers, streams): Row) -> f64 {
     let batch = f64::from(BASE_MS + BATCH) * 1e-3;
     let capacity = f64::from(workers / 2) * f64::from(BATCH) / batch;
     (FRAMES * f64::from(streams)).min(LOAD * capacity)
@@ -156,22 +174,31 @@ pub(super) fn run_all(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
          modules with half of the workers each, dispatch `pull`, batches of {BATCH} in {} ms, one delay of 0.3 ms between processes. A stream sends \
          {FRAMES} frames a second, but all together no more than {LOAD} of what the workers can serve. Messages and bytes are those between processes, \
          without the payloads of requests. CPU is the time that one core takes for all decisions, sessions and messages of all processes, the \
-         simulator's own work included: an upper bound of what policies take, without sockets.",
-        BASE_MS + BATCH
+         simulator's own work included: an upper bound of what policies take, without sockets. *Seconds* are those whose requests count, after {} s \
+         with the same load in which processes come to know each other. Messages, bytes and CPU are those of the whole run.",
+        BASE_MS + BATCH,
+        WARM_UP.as_secs()
     ));
     let mut rows = Vec::new();
     let mut parts = Vec::new();
+    let mut points = Vec::new();
     for &row in ROWS.iter().take(args.rows) {
         eprintln!("scale: {row:?}");
-        let config = config(row, args.seconds);
+        let counted = match row.2 > MANY.0 {
+            true => args.seconds.min(MANY.1),
+            false => args.seconds,
+        };
+        let config = config(row, counted)?;
         let seconds = config.duration.as_secs_f64();
-        let began = Instant::now();
+        let began = on_core()?;
         let run = spillgate_sim::run(config)?;
         let measured = Measured {
             run,
-            cpu: began.elapsed(),
+            cpu: on_core()?.saturating_sub(began),
+            counted,
             seconds,
         };
+        points.push(point(row, &measured));
         rows.push(summary(row, &measured));
         parts.push(by_route(row, &measured, &mut page));
     }
@@ -180,6 +207,7 @@ pub(super) fn run_all(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
             "gateways",
             "workers",
             "streams",
+            "seconds",
             "requests/s",
             "lost",
             "messages a request",
@@ -197,21 +225,39 @@ pub(super) fn run_all(args: &ScaleArgs, print: Print) -> anyhow::Result<()> {
         ],
         &parts,
     );
+    extrapolated::write(&points, &mut page);
     page.write(&args.out, print)
 }
 
-fn summary((gateways, workers, streams): (u16, u16, u16), of: &Measured) -> Vec<String> {
+/// Messages and bytes of all routes.
+fn all_routes(traffic: &Traffic) -> (u64, u64) {
+    let all = routes(traffic).into_iter();
+    all.fold((0, 0), |(messages, bytes), (_, t)| {
+        (messages + t.messages, bytes + t.bytes)
+    })
+}
+
+fn point(row: Row, of: &Measured) -> Point {
+    let traffic = of.run.cluster.map(|c| c.traffic).unwrap_or_default();
+    let (messages, bytes) = all_routes(&traffic);
+    Point {
+        row,
+        messages: messages as f64 / of.seconds,
+        bytes: bytes as f64 / of.seconds,
+        asks: traffic.worker_to_gateway.messages as f64 / of.seconds,
+        cpu: of.cpu.as_secs_f64() / of.seconds,
+    }
+}
+
+fn summary((gateways, workers, streams): Row, of: &Measured) -> Vec<String> {
     let all = of.run.requests as f64 * of.seconds / (of.seconds - WARM_UP.as_secs_f64());
     let traffic = of.run.cluster.map(|c| c.traffic).unwrap_or_default();
-    let total = routes(&traffic)
-        .iter()
-        .fold((0, 0), |(messages, bytes), (_, t)| {
-            (messages + t.messages, bytes + t.bytes)
-        });
+    let total = all_routes(&traffic);
     vec![
         gateways.to_string(),
         workers.to_string(),
         streams.to_string(),
+        of.counted.to_string(),
         format!("{:.0}", rate((gateways, workers, streams))),
         format!("{:.2}%", 100.0 * of.run.drop_rate),
         format!("{:.2}", total.0 as f64 / all),
@@ -221,7 +267,7 @@ fn summary((gateways, workers, streams): (u16, u16, u16), of: &Measured) -> Vec<
     ]
 }
 
-fn by_route(row: (u16, u16, u16), of: &Measured, page: &mut Report) -> Vec<String> {
+fn by_route(row: Row, of: &Measured, page: &mut Report) -> Vec<String> {
     let (gateways, workers, streams) = row;
     let traffic = of.run.cluster.map(|c| c.traffic).unwrap_or_default();
     let mut cells = vec![gateways.to_string(), workers.to_string()];

@@ -1,5 +1,5 @@
-//! Verifies the certificate of a process that is dialled: its authority, its time, and that its names cover what the process is in
-//! the topology.
+//! Verifies the certificate of a process that is dialled: its authority, its time, and that its names cover what the process should
+//! be.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +20,7 @@ use tokio_rustls::rustls::{
 #[derive(Debug)]
 pub(super) struct Verifier {
     roots: Arc<RootCertStore>,
+    set: Arc<str>,
     peer: LinkProcess,
     algorithms: WebPkiSupportedAlgorithms,
     /// Why the names are not those of the peer: TLS has no words for it.
@@ -29,11 +30,12 @@ pub(super) struct Verifier {
 impl Verifier {
     pub(super) fn new(
         roots: Arc<RootCertStore>,
-        peer: LinkProcess,
+        (set, peer): (Arc<str>, LinkProcess),
         refused: Arc<OnceLock<String>>,
     ) -> Self {
         Verifier {
             roots,
+            set,
             peer,
             algorithms: ring::default_provider().signature_verification_algorithms,
             refused,
@@ -60,7 +62,7 @@ impl ServerCertVerifier for Verifier {
             algorithms,
         )?;
         let chain = std::slice::from_ref(end_entity);
-        if let Some(why) = super::rights(Some(chain)).refuse_member(&self.peer) {
+        if let Some(why) = super::rights(&self.set, Some(chain)).refuse_member(&self.peer) {
             let _ = self.refused.set(why);
             // The peer hears "access denied".
             return Err(CertificateError::ApplicationVerificationFailure.into());

@@ -53,8 +53,8 @@ fn of_tls(error: &Error) -> String {
              and clientAuth, or absent"
         }
         Error::AlertReceived(Alert::AccessDenied) => {
-            "the peer says that this process's certificate has not the names of its roles in the topology; the peer's log \
-             says which are missing"
+            "the peer says that this process's certificate has not the names of its roles; the peer's log says which \
+             are missing"
         }
         _ => return format!("no TLS with the peer: {error}"),
     };

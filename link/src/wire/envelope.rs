@@ -9,7 +9,11 @@ use super::{ItemOutputs, Parcel, to_controller, to_device, to_gateway};
 use pb::address::Role;
 use pb::envelope::Message as Wire;
 
-pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[ItemOutputs]) -> pb::Envelope {
+pub(super) fn encode(
+    envelope: &Envelope<Parcel>,
+    brought: &[ItemOutputs],
+    listed: &str,
+) -> pb::Envelope {
     let message = match &envelope.message {
         Message::Gateway(message) => Wire::Gateway(to_gateway::encode(message, brought)),
         Message::Controller(message) => Wire::Controller(to_controller::encode(message)),
@@ -20,12 +24,15 @@ pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[ItemOutputs]) -> pb
         incarnation: envelope.incarnation.0,
         to: Some(encode_address(&envelope.to)),
         message: Some(message),
+        listed: listed.to_owned(),
     }
 }
 
-pub(super) fn decode(
-    envelope: pb::Envelope,
-) -> Result<(Envelope<Parcel>, Vec<ItemOutputs>), WireError> {
+/// An envelope, and what its message brings.
+type Whole = (Envelope<Parcel>, Vec<ItemOutputs>);
+
+/// An envelope that was read; `None` for a message of a kind that this version does not know.
+pub(super) fn decode(envelope: pb::Envelope) -> Result<Option<Whole>, WireError> {
     let of = |name| field("Envelope", name);
     let from = of("from").required(envelope.from)?;
     let from = decode_address(of("from"), from)?;
@@ -33,7 +40,16 @@ pub(super) fn decode(
     let to = decode_address(of("to"), to)?;
     let incarnation = Incarnation(envelope.incarnation);
     let mut brought = Vec::new();
-    let message = match of("message").required(envelope.message)? {
+    let is_known = match &envelope.message {
+        Some(Wire::Gateway(message)) => message.message.is_some(),
+        Some(Wire::Controller(message)) => message.message.is_some(),
+        Some(Wire::Device(message)) => message.message.is_some(),
+        None => false,
+    };
+    let Some(message) = envelope.message.filter(|_| is_known) else {
+        return Ok(None);
+    };
+    let message = match message {
         Wire::Gateway(message) => {
             let (message, all) = to_gateway::decode(message, incarnation)?;
             brought = all;
@@ -57,12 +73,13 @@ pub(super) fn decode(
         to,
         message,
     };
-    Ok((envelope, brought))
+    Ok(Some((envelope, brought)))
 }
 
 /// Requests that are given back.
 pub(super) fn decode_lacking(envelope: pb::Envelope) -> Result<Envelope<Parcel>, WireError> {
-    let (envelope, _) = decode(envelope)?;
+    let envelope = decode(envelope)?;
+    let (envelope, _) = field("Packet", "lacking").required(envelope)?;
     let is_for_device = match &envelope.message {
         Message::Device(ToDevice::Requests(_) | ToDevice::Answer(_)) => true,
         Message::Device(_) | Message::Gateway(_) | Message::Controller(_) => false,

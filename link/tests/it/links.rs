@@ -3,7 +3,9 @@
 
 mod certificates;
 mod logs;
-mod process;
+mod members;
+mod pipelines;
+pub(crate) mod process;
 mod secure;
 
 use std::time::Duration;
@@ -16,6 +18,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
 use spillgate_proto::link::link_client::LinkClient;
 use spillgate_protocol::message::{Address, Arrival, Envelope, Message, ToDevice, ToGateway};
+use spillgate_protocol::publication::DEFINITION_BYTES_MAX;
 use spillgate_protocol::session::{PipelineHash, Timing};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -91,10 +94,7 @@ async fn ends_of_requests_go_to_one_meeting_and_requests_come_back_from_it() {
     let message = requests(&gateway, gateway.now());
     let id = RequestId::at(GatewayId(0), gateway.life, 7);
     gateway.links.tell_ended(to_device, vec![id]);
-    device
-        .heard
-        .waits_for(&format!("ended at 1: {:?}", [id]))
-        .await;
+    device.heard.waits_for(&format!("ended: {:?}", [id])).await;
     // What this process did not send in this life cannot come back to it.
     let mut of_other_life = message.clone();
     of_other_life.incarnation = device.life;
@@ -122,9 +122,7 @@ async fn ends_of_requests_go_to_one_meeting_and_requests_come_back_from_it() {
     gateway.links.tell_ended(to_device, vec![id]);
     let other = RequestId::at(GatewayId(0), gateway.life, 8);
     gateway.links.tell_ended(anew, vec![other]);
-    next.heard
-        .waits_for(&format!("ended at 1: {:?}", [other]))
-        .await;
+    next.heard.waits_for(&format!("ended: {:?}", [other])).await;
     assert_eq!(next.heard.news.lock().len(), 2, "met 1, and one end");
 }
 
@@ -205,14 +203,15 @@ async fn what_cannot_be_read_ends_its_connection_alone() {
     let at = device.listens(any()).await;
     gateway.dials(at);
     gateway.heard.waits_for("met 2").await;
-    for packet in [
-        // Without content.
-        pb::Packet { content: None },
+    for content in [
+        // What is no greeting.
+        pb::packet::Content::Greeting(Box::default()),
         // Before a greeting.
-        pb::Packet {
-            content: Some(pb::packet::Content::Heartbeat(pb::Heartbeat::default())),
-        },
+        pb::packet::Content::Heartbeat(pb::Heartbeat::default()),
     ] {
+        let packet = pb::Packet {
+            content: Some(content),
+        };
         let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
         let (say, said) = tokio::sync::mpsc::unbounded_channel();
         let packets = vec![packet];
@@ -220,7 +219,7 @@ async fn what_cannot_be_read_ends_its_connection_alone() {
         let joined = client.join(UnboundedReceiverStream::new(said)).await;
         let mut answers = joined.unwrap().into_inner();
         let give_up = Instant::now() + PATIENCE;
-        // The device greets, and then closes the connection.
+        // The device says why, and then closes the connection.
         while let Ok(Some(_)) = answers.message().await {
             assert!(Instant::now() < give_up, "the connection stands");
         }
@@ -235,6 +234,29 @@ async fn what_cannot_be_read_ends_its_connection_alone() {
     assert!(!gateway.heard.has("parted 2"));
 }
 
+/// That of a gateway of the test's own.
+fn greeting() -> pb::Packet {
+    let member = pb::Member {
+        name: "front".to_owned(),
+        is_gateway: true,
+        ..pb::Member::default()
+    };
+    let greeting = pb::packet::Content::Greeting(Box::new(pb::Greeting {
+        version: "test".to_owned(),
+        pipeline: vec![0; 32].into(),
+        incarnation: 9,
+        member: Some(member),
+        pipeline_name: "one".to_owned(),
+        set: "spillgate".to_owned(),
+        wire_oldest: 1,
+        wire_newest: 1,
+        published: None,
+    }));
+    pb::Packet {
+        content: Some(greeting),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_answers_nothing_is_not_met() {
     let device = Process::new(DEVICE, 2, Duration::ZERO);
@@ -242,17 +264,7 @@ async fn a_peer_that_answers_nothing_is_not_met() {
     // A gateway that greets, answers heartbeats of nobody, and never reads.
     let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
     let (say, said) = tokio::sync::mpsc::unbounded_channel();
-    let greeting = pb::packet::Content::Greeting(pb::Greeting {
-        addresses: vec![pb::Address {
-            role: Some(pb::address::Role::Gateway(0)),
-        }],
-        version: "test".to_owned(),
-        pipeline: vec![0; 32].into(),
-        incarnation: 9,
-    });
-    let packets = vec![pb::Packet {
-        content: Some(greeting),
-    }];
+    let packets = vec![greeting()];
     say.send(pb::Packets { packets }).unwrap();
     let _unread = client.join(UnboundedReceiverStream::new(said)).await;
     // Its clock never becomes known, so no role hears of it; the session ends after the silence that means death.
@@ -277,6 +289,8 @@ async fn a_connection_carries_one_session() {
     let at = device.listens(any()).await;
     let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
     let (say, mut answers) = join(&mut client).await.unwrap();
+    let packets = vec![greeting()];
+    say.send(pb::Packets { packets }).unwrap();
     answers.message().await.unwrap().expect("its greeting");
     drop((say, answers));
     let give_up = Instant::now() + PATIENCE;
@@ -311,6 +325,36 @@ async fn a_peer_that_has_not_greeted_may_send_little() {
     logs.waits_for("127.0.0.1", &said).await;
     while let Ok(Some(_)) = answers.message().await {}
     assert!(device.heard.is_empty());
+}
+
+/// A greeting carries what is published, and what was before.
+#[tokio::test(start_paused = true)]
+async fn a_greeting_with_the_largest_definitions_is_heard() {
+    let device = Process::new(DEVICE, 2, Duration::ZERO);
+    let at = device.listens(any()).await;
+    let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
+    let (say, mut answers) = join(&mut client).await.unwrap();
+    let mut packet = greeting();
+    let Some(pb::packet::Content::Greeting(said)) = &mut packet.content else {
+        unreachable!("it is one");
+    };
+    let definition = pb::Definition {
+        pipeline: "x".repeat(DEFINITION_BYTES_MAX),
+        ..pb::Definition::default()
+    };
+    said.published = Some(pb::Publication {
+        pipeline: "one".to_owned(),
+        generation: 1,
+        now: Some(definition.clone()),
+        former: Some(definition),
+        ..pb::Publication::default()
+    });
+    let packets = vec![packet];
+    say.send(pb::Packets { packets }).unwrap();
+    let answered = answers.message().await.unwrap().unwrap();
+    let is_greeting =
+        |of: &pb::Packet| matches!(of.content, Some(pb::packet::Content::Greeting(_)));
+    assert!(answered.packets.iter().any(is_greeting), "{answered:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //! travel most have a known size.
 
 mod arbitrary;
+mod recorded;
 mod refused;
 mod roundtrip;
 mod sizes;

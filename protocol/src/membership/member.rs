@@ -2,15 +2,33 @@
 
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{Incarnation, ModuleId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId};
+
+use crate::message::Address;
+
+/// A worker of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberWorker {
+    /// Its module.
+    pub module: ModuleId,
+    /// A hash of the execution times that it is planned with: workers of one module on one kind of device should have equal ones.
+    pub profile: u64,
+}
+
+impl From<ModuleId> for MemberWorker {
+    /// One that was planned with nothing.
+    fn from(module: ModuleId) -> Self {
+        MemberWorker { module, profile: 0 }
+    }
+}
 
 /// A device of a process, with its workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberDevice {
     /// Its name on its machine: `cuda:0`.
     pub name: Arc<str>,
-    /// The module of each of its workers.
-    pub workers: Vec<ModuleId>,
+    /// Its workers.
+    pub workers: Vec<MemberWorker>,
 }
 
 /// A process, as it greets and as controllers list it.
@@ -20,6 +38,8 @@ pub struct Member {
     pub name: Arc<str>,
     /// Its life.
     pub incarnation: Incarnation,
+    /// The version of its program.
+    pub version: Arc<str>,
     /// Where others reach it: host and port. `None`: it dials all that it talks with.
     pub address: Option<Arc<str>>,
     /// It is a gateway.
@@ -34,7 +54,33 @@ impl Member {
     /// Its workers in order: the position of the device of each, and its module.
     pub fn workers(&self) -> impl Iterator<Item = (usize, ModuleId)> {
         let devices = self.devices.iter().enumerate();
-        devices.flat_map(|(device, of)| of.workers.iter().map(move |module| (device, *module)))
+        devices.flat_map(|(device, of)| of.workers.iter().map(move |w| (device, w.module)))
+    }
+
+    /// Its roles, each by its position in the process.
+    pub fn roles(&self) -> impl Iterator<Item = Address> {
+        let controllers = self.controllers.iter().copied().map(Address::Controller);
+        let devices = (0..self.devices.len() as u16).map(|id| Address::Device(DeviceId(id)));
+        let gateway = (self.is_gateway).then_some(Address::Gateway(GatewayId(0)));
+        controllers.chain(devices).chain(gateway)
+    }
+
+    /// How many roles and workers it has.
+    pub fn n_roles(&self) -> usize {
+        self.roles().count() + self.workers().count()
+    }
+
+    /// Whether the two have anything to say to each other. Gateways say nothing to gateways, and workers nothing to workers.
+    pub fn speaks_to(&self, other: &Member) -> bool {
+        let [mine, theirs] = [self, other].map(Member::kinds);
+        let speak = |i: usize, j: usize| i != j || i == 1;
+        (0..3).any(|i| mine[i] && (0..3).any(|j| theirs[j] && speak(i, j)))
+    }
+
+    /// Whether it is a gateway, has controllers, and has workers.
+    fn kinds(&self) -> [bool; 3] {
+        let (controls, works) = (!self.controllers.is_empty(), !self.devices.is_empty());
+        [self.is_gateway, controls, works]
     }
 
     /// Whether this process dials the other one, of two that have something to say to each other. Gateways dial workers, and both
@@ -53,7 +99,61 @@ impl Member {
 
     /// Whether it has the same roles as another life of that process, on devices of the same names.
     pub fn has_roles_of(&self, other: &Member) -> bool {
-        (self.is_gateway, &self.controllers, &self.devices)
-            == (other.is_gateway, &other.controllers, &other.devices)
+        let devices = |member: &Member| member.devices.iter().map(|d| d.name.clone()).collect();
+        let [mine, theirs]: [Vec<Arc<str>>; 2] = [self, other].map(devices);
+        (self.is_gateway, &self.controllers, mine) == (other.is_gateway, &other.controllers, theirs)
+            && self.workers().eq(other.workers())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, is_gateway: bool, controls: bool, works: bool) -> Member {
+        let device = MemberDevice {
+            name: "cpu:0".into(),
+            workers: vec![ModuleId(1).into()],
+        };
+        Member {
+            name: name.into(),
+            incarnation: Incarnation(1),
+            version: "0.1.0".into(),
+            address: Some(format!("{name}:7720").into()),
+            is_gateway,
+            controllers: controls.then_some(ModuleId(1)).into_iter().collect(),
+            devices: works.then_some(device).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn of_two_that_talk_one_dials() {
+        let mut alone = member("gateway-0", true, false, false);
+        alone.address = None;
+        let all = [
+            alone,
+            member("gateway-1", true, false, false),
+            member("gateway-2", true, false, true),
+            member("worker", false, false, true),
+            member("control-0", false, true, false),
+            member("control-1", false, true, true),
+        ];
+        let dialled = |of: &Member| {
+            let others = all.iter().filter(|other| other.name != of.name);
+            let dialled = others.filter(|other| of.speaks_to(other) && of.dials(other));
+            dialled
+                .map(|other| &*other.name)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let said = all.iter().map(|of| format!("{}: {}", of.name, dialled(of)));
+        let expected = "\
+            gateway-0: gateway-2 worker control-0 control-1\n\
+            gateway-1: gateway-2 worker control-0 control-1\n\
+            gateway-2: worker control-0 control-1\n\
+            worker: control-0 control-1\n\
+            control-0: control-1\n\
+            control-1: ";
+        assert_eq!(said.collect::<Vec<_>>().join("\n"), expected);
     }
 }

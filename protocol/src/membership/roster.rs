@@ -18,6 +18,7 @@
 //!
 //! A static topology names processes that are known from the start and never forgotten.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +32,15 @@ use super::Member;
 /// Most processes that one knows: registrations beyond are refused.
 pub const MEMBERS_MAX: usize = 1024;
 
+/// Most roles and workers of all processes that one knows: their ids are numbers of 16 bits.
+pub const ROLES_KNOWN_MAX: usize = 1 << 15;
+
 /// So long a process stays known that is gone without a word. Longer than a process of which the connections broke needs to be back,
 /// and than a controller that begins anew needs until all have registered again.
 pub const FORGET_AFTER: Duration = Duration::from_secs(10);
+
+/// Lives of processes of which another one has taken the name. They may dial until they end.
+pub const REPLACED_MAX: usize = 256;
 
 /// Changes of this time go into one list: processes come in dozens when a machine begins.
 pub const PUBLISH_DELAY: Duration = Duration::from_millis(50);
@@ -95,11 +102,33 @@ pub enum Command {
     HangUp(Arc<str>),
     /// Send the list to a process.
     Publish(Arc<str>, MemberList),
-    /// Two processes have one name: the one that greeted last counts. The session with that life of the other one is to end, and
+    /// Another process takes the place of that life of a process, by its name or by another one: the session with it is to end, and
     /// both are to be named.
-    Replaced(Arc<str>, Incarnation),
-    /// There is no room for a process.
-    Refuse(Arc<str>),
+    Replaced(Arc<str>, Incarnation, Arc<str>),
+    /// A process that greeted is none of them, in that life: its session is to end.
+    Refuse(Arc<str>, Incarnation, Refusal),
+}
+
+/// Why a process that greeted is none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are [`MEMBERS_MAX`] already, or their roles would be more than [`ROLES_KNOWN_MAX`].
+    Full,
+    /// It has the name of this process.
+    Own,
+    /// Another process has taken its name since it greeted first.
+    Replaced,
+    /// The process of that name holds a controller of the same module.
+    Holds(Arc<str>),
+}
+
+/// A life of a process of which another one has taken the name.
+#[derive(Clone, Debug)]
+struct Replaced {
+    name: Arc<str>,
+    life: Incarnation,
+    /// The life of the other one. Once it is gone, the name is free again.
+    by: Incarnation,
 }
 
 /// The session with a process.
@@ -168,6 +197,7 @@ impl Entry {
 pub struct Roster {
     me: Arc<Member>,
     entries: IndexMap<Arc<str>, Entry, FxBuildHasher>,
+    replaced: VecDeque<Replaced>,
     /// When the next list goes out.
     publishes_at: Option<Timestamp>,
 }
@@ -183,15 +213,21 @@ impl Roster {
         let mut roster = Roster {
             me,
             entries: IndexMap::default(),
+            replaced: VecDeque::new(),
             publishes_at: None,
         };
         for member in fixed.iter().filter(|m| m.name != roster.me.name) {
+            let me = &roster.me;
             let entry = Entry {
                 is_fixed: true,
+                is_dialled: me.speaks_to(member) && me.dials(member),
                 ..Entry::new(member.clone(), now)
             };
-            roster.entries.insert(member.name.clone(), entry);
             out.push(Command::Joined(member.clone()));
+            if entry.is_dialled {
+                out.push(Command::Dial(member.clone()));
+            }
+            roster.entries.insert(member.name.clone(), entry);
         }
         roster
     }
@@ -212,6 +248,7 @@ impl Roster {
         match event {
             Event::Greeted(member) => self.greeted(now, member, out),
             Event::Lost(name, life) => {
+                self.replaced.retain(|r| (&r.name, r.by) != (&name, life));
                 let entry = self.entries.get_mut(&name);
                 if let Some(entry) = entry.filter(|e| e.member.incarnation == life) {
                     entry.session = SessionState::Gone(now);
@@ -239,14 +276,32 @@ impl Roster {
     }
 
     fn greeted(&mut self, now: Timestamp, member: Arc<Member>, out: &mut Vec<Command>) {
-        if member.name == self.me.name {
-            return;
+        let (name, life) = (member.name.clone(), member.incarnation);
+        if name == self.me.name {
+            return out.push(Command::Refuse(name, life, Refusal::Own));
         }
-        let name = member.name.clone();
+        if self
+            .replaced
+            .iter()
+            .any(|r| (&r.name, r.life) == (&name, life))
+        {
+            return out.push(Command::Refuse(name, life, Refusal::Replaced));
+        }
         let former = self.entries.get(&name).filter(|e| e.has_session());
         let former = former.map(|e| e.member.incarnation);
-        if let Some(former) = former.filter(|life| *life != member.incarnation) {
-            out.push(Command::Replaced(name.clone(), former));
+        if let Some(former) = former.filter(|former| *former != life) {
+            if self.replaced.len() == REPLACED_MAX {
+                self.replaced.pop_front();
+            }
+            self.replaced.push_back(Replaced {
+                name: name.clone(),
+                life: former,
+                by: life,
+            });
+            out.push(Command::Replaced(name.clone(), former, name.clone()));
+        }
+        if let Some(other) = self.takes_from(&member, out) {
+            return out.push(Command::Refuse(name, life, Refusal::Holds(other)));
         }
         if !self.know(now, &member, out) {
             return;
@@ -260,6 +315,33 @@ impl Roster {
         self.changed(now, &name);
     }
 
+    /// Of two processes with the controller of one module the one with the lower name counts, wherever both are seen. Returns
+    /// the one that counts more than this member.
+    fn takes_from(&self, member: &Arc<Member>, out: &mut Vec<Command>) -> Option<Arc<str>> {
+        let shares = |of: &Member| {
+            of.controllers
+                .iter()
+                .any(|m| member.controllers.contains(m))
+        };
+        if shares(&self.me) {
+            return Some(self.me.name.clone());
+        }
+        let is_other = |e: &&Entry| e.has_session() && e.member.name != member.name;
+        let others = self.entries.values().filter(is_other);
+        let others: Vec<&Entry> = others.filter(|e| shares(&e.member)).collect();
+        let more = others.iter().find(|e| e.member.name < member.name);
+        if let Some(more) = more {
+            return Some(more.member.name.clone());
+        }
+        out.extend(others.iter().map(|e| {
+            let Member {
+                name, incarnation, ..
+            } = &*e.member;
+            Command::Replaced(name.clone(), *incarnation, member.name.clone())
+        }));
+        None
+    }
+
     fn doubt(&mut self, now: Timestamp, name: &Arc<str>, session: SessionState) {
         let entry = self.entries.get_mut(name);
         if let Some(entry) = entry.filter(|e| e.has_session()) {
@@ -270,17 +352,24 @@ impl Roster {
 
     /// The process is known, as it is now. False: there is no room for it.
     fn know(&mut self, now: Timestamp, member: &Arc<Member>, out: &mut Vec<Command>) -> bool {
-        if let Some(entry) = self.entries.get_mut(&member.name) {
-            let former = std::mem::replace(&mut entry.member, member.clone());
+        let former = self.entries.get(&member.name).map(|e| e.member.clone());
+        let is_new = former.is_none();
+        let n_others = |of: &Entry| (of.member.name != member.name).then(|| of.member.n_roles());
+        let n_roles: usize = self.entries.values().filter_map(n_others).sum();
+        if (is_new && self.entries.len() >= MEMBERS_MAX)
+            || n_roles + member.n_roles() > ROLES_KNOWN_MAX
+        {
+            let (name, life) = (member.name.clone(), member.incarnation);
+            out.push(Command::Refuse(name, life, Refusal::Full));
+            return false;
+        }
+        if let Some(former) = former {
+            self.entries[&member.name].member = member.clone();
             if !former.has_roles_of(member) {
                 out.push(Command::Left(former));
                 out.push(Command::Joined(member.clone()));
             }
             return true;
-        }
-        if self.entries.len() >= MEMBERS_MAX {
-            out.push(Command::Refuse(member.name.clone()));
-            return false;
         }
         let entry = Entry::new(member.clone(), now);
         self.entries.insert(member.name.clone(), entry);
@@ -324,7 +413,8 @@ impl Roster {
             if !entry.listed_by.contains(from) {
                 entry.listed_by.push(from.clone());
             }
-            if member.address.is_some() && (!entry.is_dialled || has_moved) {
+            let dials = member.address.is_some() && self.me.dials(&member);
+            if dials && (!entry.is_dialled || has_moved) {
                 entry.is_dialled = true;
                 out.push(Command::Dial(member));
             }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::*;
-use crate::message::Address;
-use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation};
+use crate::membership::{Member, MemberDevice};
+use spillgate_pipeline::id::{Incarnation, ModuleId};
 
 const FIRST: Connection = Connection(1);
 const SECOND: Connection = Connection(2);
@@ -17,23 +17,54 @@ fn ms(n: u64) -> Timestamp {
     Timestamp::from_ns(n * 1_000_000)
 }
 
-fn greeting(address: Address, incarnation: u64) -> Arc<Greeting> {
+fn greeting(member: Member) -> Arc<Greeting> {
     Arc::new(Greeting {
-        addresses: vec![address],
-        version: "0.1.0".to_owned(),
-        pipeline: PipelineHash([7; 32]),
-        incarnation: Incarnation(incarnation),
+        member: Arc::new(member),
+        set: "spillgate".into(),
+        pipeline: "one".into(),
+        hash: PipelineHash([7; 32]),
+        wire: WireVersions::OWN,
+        published: None,
     })
+}
+
+fn member(name: &str, incarnation: u64) -> Member {
+    Member {
+        name: name.into(),
+        incarnation: Incarnation(incarnation),
+        version: "0.1.0".into(),
+        address: None,
+        is_gateway: false,
+        controllers: Vec::new(),
+        devices: Vec::new(),
+    }
 }
 
 /// This process.
 fn me() -> Arc<Greeting> {
-    greeting(Address::Gateway(GatewayId(0)), 1)
+    greeting(Member {
+        is_gateway: true,
+        ..member("front", 1)
+    })
 }
 
 /// The peer in one of its lives.
 fn device(incarnation: u64) -> Arc<Greeting> {
-    greeting(Address::Device(DeviceId(3)), incarnation)
+    let device = MemberDevice {
+        name: "cpu:0".into(),
+        workers: vec![ModuleId(1).into()],
+    };
+    greeting(Member {
+        devices: vec![device],
+        ..member("a-1", incarnation)
+    })
+}
+
+/// The same greeting with another process in it.
+fn with(greeting: &Greeting, change: impl FnOnce(&mut Member)) -> Greeting {
+    let mut greeting = greeting.clone();
+    change(Arc::make_mut(&mut greeting.member));
+    greeting
 }
 
 fn session(side: Side) -> Session {
@@ -241,7 +272,7 @@ fn only_the_newest_silent_connection_is_kept() {
 }
 
 #[test]
-fn a_peer_of_another_version_or_pipeline_is_refused_with_the_values_of_both() {
+fn a_peer_of_another_wire_set_or_pipeline_is_refused_with_the_values_of_both() {
     let refusal = |change: fn(&mut Greeting)| {
         let mut peer = (*device(5)).clone();
         change(&mut peer);
@@ -260,26 +291,41 @@ fn a_peer_of_another_version_or_pipeline_is_refused_with_the_values_of_both() {
         reason.clone()
     };
     let reasons = [
-        refusal(|peer| peer.version = "0.2.0\n".to_owned()),
-        refusal(|peer| peer.pipeline = PipelineHash([0xab; 32])),
         refusal(|peer| {
-            peer.version = "2".to_owned();
-            peer.pipeline = PipelineHash::default();
+            peer.wire = WireVersions {
+                oldest: 2,
+                newest: 3,
+            };
         }),
-        refusal(|peer| peer.addresses = vec![]),
-        refusal(|peer| peer.addresses = vec![peer.addresses[0]; ADDRESSES_MAX + 1]),
-        refusal(|peer| peer.addresses = vec![peer.addresses[0]; 2]),
-        refusal(|peer| peer.version = "x".repeat(5_000_000)),
+        refusal(|peer| peer.hash = PipelineHash([0xab; 32])),
+        refusal(|peer| {
+            peer.set = "prod".into();
+            peer.pipeline = "other".into();
+        }),
+        refusal(|peer| *peer = with(peer, |m| m.devices.clear())),
+        refusal(|peer| {
+            *peer = with(peer, |m| {
+                m.devices[0].workers = vec![ModuleId(1).into(); ROLES_MAX];
+            });
+        }),
+        refusal(|peer| *peer = with(peer, |m| m.controllers = vec![ModuleId(4); 2])),
+        refusal(|peer| *peer = with(peer, |m| m.version = "x".repeat(5_000_000).into())),
+        refusal(|peer| *peer = with(peer, |m| m.address = Some("x".repeat(261).into()))),
+        refusal(|peer| *peer = with(peer, |m| m.name = "a\n1".into())),
+        refusal(|peer| *peer = with(peer, |m| m.devices[0].name = "".into())),
         refusal(|peer| *peer = (*me()).clone()),
     ];
     expect![[r#"
-        the peer has version "0.2.0\n", this process "0.1.0"; run one version
-        the peer serves pipeline abababababab, this process 070707070707; give both the same pipeline file, profiles and topology
-        the peer has version "2", this process "0.1.0"; run one version; the peer serves pipeline 000000000000, this process 070707070707; give both the same pipeline file, profiles and topology
-        the peer's greeting names 0 addresses; a process has 1 to 1024
-        the peer's greeting names 1025 addresses; a process has 1 to 1024
-        the peer's greeting names Device(DeviceId(3)) twice; a process has a role once
-        the peer's version text has 5000000 bytes; it may have 64
+        a-1 runs version "0.1.0" of the program and speaks version 2 to 3 of the link, this process "0.1.0" and 1; run adjacent releases
+        a-1 serves revision abababababab of pipeline "one", this process revision 070707070707 of "one"; give both the same pipeline file
+        a-1 belongs to set "prod", this process to "spillgate"; start both with the same --set, or connect each with its own; a-1 serves revision 070707070707 of pipeline "other", this process revision 070707070707 of "one"; give both the same pipeline file
+        the peer's greeting names 0 roles and workers; a process has 1 to 1024
+        the peer's greeting names 1025 roles and workers; a process has 1 to 1024
+        the peer's greeting names the controller of module 4 twice; a process has a role once
+        the peer's version has 5000000 bytes; it may have 64
+        the peer's address has 261 bytes; it may have 260
+        a name in the peer's greeting has 3 bytes or unprintable characters; names have 1 to 253 of ASCII
+        a name in the peer's greeting has 0 bytes or unprintable characters; names have 1 to 253 of ASCII
         the peer is this process itself; dial other processes only"#]]
     .assert_eq(&reasons.join("\n"));
 }
@@ -289,7 +335,7 @@ fn a_refused_newcomer_does_not_touch_the_greeted_connection() {
     let mut session = greeted();
     step(&mut session, ms(10), Event::Connected(SECOND));
     let mut peer = (*device(6)).clone();
-    peer.version = "0.2.0".to_owned();
+    peer.pipeline = "other".into();
     let out = step(&mut session, ms(11), greets(SECOND, &Arc::new(peer)));
     assert!(matches!(
         out[..],
@@ -312,7 +358,7 @@ fn a_refused_peer_is_dialled_again_with_the_longest_backoff() {
         let (now, connection) = next_dial(&mut session);
         step(&mut session, now, Event::Connected(connection));
         let peer = Greeting {
-            version: "0.2.0".to_owned(),
+            pipeline: "other".into(),
             ..(*device(5)).clone()
         };
         step(&mut session, now, greets(connection, &Arc::new(peer)));

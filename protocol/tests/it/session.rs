@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation};
+use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::message::Address;
+use spillgate_protocol::membership::Member;
 use spillgate_protocol::session::{
-    Command, Connection, Event, Frame, Greeting, PipelineHash, Session, Side, Timing,
+    Command, Connection, Event, Frame, Greeting, PipelineHash, Session, Side, Timing, WireVersions,
 };
 
 struct Counting;
@@ -38,12 +38,23 @@ unsafe impl GlobalAlloc for Counting {
 
 const CONNECTION: Connection = Connection(1);
 
-fn session(side: Side, address: Address) -> Session {
-    let me = Greeting {
-        addresses: vec![address],
-        version: "0.1.0".to_owned(),
-        pipeline: PipelineHash::default(),
+fn session(side: Side, name: &str) -> Session {
+    let member = Member {
+        name: name.into(),
         incarnation: Incarnation(1),
+        version: "0.1.0".into(),
+        address: None,
+        is_gateway: true,
+        controllers: Vec::new(),
+        devices: Vec::new(),
+    };
+    let me = Greeting {
+        member: Arc::new(member),
+        set: "spillgate".into(),
+        pipeline: "one".into(),
+        hash: PipelineHash::default(),
+        wire: WireVersions::OWN,
+        published: None,
     };
     let timing = Timing::default();
     Session::new(timing, Arc::new(me), side, 1, Timestamp::ZERO)
@@ -78,10 +89,7 @@ impl Pair {
 #[test]
 fn heartbeats_allocate_nothing() {
     let mut pair = Pair {
-        sessions: [
-            session(Side::Dials, Address::Gateway(GatewayId(0))),
-            session(Side::Accepts, Address::Device(DeviceId(0))),
-        ],
+        sessions: [session(Side::Dials, "a"), session(Side::Accepts, "b")],
         commands: Vec::with_capacity(16),
         under_way: VecDeque::with_capacity(16),
     };

@@ -21,7 +21,7 @@ const RATE_MAX: f64 = 1e5;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Fields of a fault: when, then the kinds, by the field that names the nodes, then what some kinds have besides.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 22] = [
     "at",
     "for",
     "break",
@@ -29,6 +29,7 @@ const FIELDS: [&str; 20] = [
     "one_way",
     "crash",
     "away",
+    "impostor",
     "slow",
     "stall",
     "lose",
@@ -38,13 +39,14 @@ const FIELDS: [&str; 20] = [
     "silent",
     "leaves",
     "renamed",
+    "of",
     "factor",
     "pause",
     "every",
     "rate",
 ];
 /// The kinds among [`FIELDS`].
-const KINDS: &[&str] = FIELDS.split_at(2).1.split_at(9).0;
+const KINDS: &[&str] = FIELDS.split_at(2).1.split_at(10).0;
 
 /// Reads a fault of these nodes.
 pub(super) fn read(
@@ -87,6 +89,7 @@ fn check_fields(sink: &mut Sink, kind: &str, fields: &Fields<'_>) {
         "break" => &["late", "twice"],
         "crash" => &["silent"],
         "away" => &["leaves", "renamed"],
+        "impostor" => &["of"],
         "slow" => &["factor"],
         "stall" => &["pause", "every"],
         "rogue" => &["rate"],
@@ -132,6 +135,7 @@ fn ends_others(fault: &Fault, nodes: &[Process]) -> Option<String> {
         Fault::Break { .. } | Fault::Partition { .. } => None,
         Fault::Crash { node, .. } => of("crash", node),
         Fault::Away { node, .. } => of("away", node),
+        Fault::Impostor { node, .. } => of("impostor", node),
         Fault::Slow { node, .. } => of("slow", node),
         Fault::Stall { node, .. } => of("stall", node),
         Fault::Loss { .. } => Some("lose".to_owned()),
@@ -183,6 +187,15 @@ fn fault(
             leaves: switch(sink, fields, "leaves"),
             renamed: switch(sink, fields, "renamed"),
         }),
+        "impostor" => {
+            let node = one_node(sink, node, at, nodes);
+            let Some(f) = fields.get("of") else {
+                missing(sink, place, "of", "of: machine-2");
+                return None;
+            };
+            let of = one_node(sink, f.node, &f.place, nodes)?;
+            Some(Fault::Impostor { node: node?, of })
+        }
         "slow" => {
             let node = one_node(sink, node, at, nodes);
             let Some(f) = fields.get("factor") else {

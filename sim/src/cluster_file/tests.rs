@@ -92,7 +92,7 @@ draw: { faults: 0, until: 9s }
         error: c.yaml:12: faults[0].crash: no node named "nobody"; choices are edge-a, edge-a, control, machine, nothing, controller-source, controller-m2, device-1, device-2
         error: c.yaml:13: faults[1]: at is missing; write at: 10s
         error: c.yaml:13: faults[1]: factor is missing; write factor: 3
-        error: c.yaml:14: faults[2]: what goes wrong is missing; write one of break, partition, one_way, crash, away, slow, stall, lose, rogue, like crash: machine-1
+        error: c.yaml:14: faults[2]: what goes wrong is missing; write one of break, partition, one_way, crash, away, impostor, slow, stall, lose, rogue, like crash: machine-1
         error: c.yaml:15: faults[3].lose: 2 is out of range; use 0 to 1
         error: c.yaml:16: faults[4].crash: what goes wrong (break) is written already; write it once
         error: c.yaml:16: faults[4].break: node machine is written already; write it once

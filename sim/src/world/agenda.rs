@@ -113,6 +113,8 @@ impl Ord for Entry {
 pub(super) struct Agenda {
     offers: Arc<[Timestamp]>,
     next_offer: usize,
+    /// Offers come from elsewhere, too.
+    is_offered_more: bool,
     now: Timestamp,
     messages: RefCell<Travel>,
     heap: BinaryHeap<Reverse<Entry>>,
@@ -124,6 +126,7 @@ impl Agenda {
         Agenda {
             offers,
             next_offer: 0,
+            is_offered_more: false,
             now: Timestamp::ZERO,
             messages: RefCell::new(travel),
             heap: BinaryHeap::new(),
@@ -139,6 +142,20 @@ impl Agenda {
             sequence,
             occurrence,
         }));
+    }
+
+    /// An agenda of a revision: its offers come from elsewhere.
+    pub(super) fn without_offers(&mut self) {
+        self.offers = Arc::default();
+        self.is_offered_more = true;
+    }
+
+    /// When the next event is.
+    pub(super) fn next_at(&mut self) -> Option<Timestamp> {
+        let heap = self.heap.peek().map(|Reverse(e)| e.at);
+        let message = self.messages.get_mut().next_at();
+        let offer = self.offers.get(self.next_offer).copied();
+        [heap, message, offer].into_iter().flatten().min()
     }
 
     /// Takes out the next event. Among events of the same time occurrences come first, then messages, then offers.
@@ -161,7 +178,7 @@ impl Agenda {
 
     /// Whether all requests have been offered.
     pub(super) fn all_offered(&self) -> bool {
-        self.next_offer == self.offers.len()
+        self.next_offer == self.offers.len() && !self.is_offered_more
     }
 }
 

@@ -8,6 +8,7 @@ mod draw;
 mod faults;
 mod members;
 mod nodes;
+mod revision;
 mod rogue;
 mod sessions;
 mod traffic;
@@ -27,13 +28,16 @@ use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, Incarnation, RequestI
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::membership::Member;
 use spillgate_protocol::message::{Address, Envelope, Place};
-use spillgate_protocol::session::{Greeting, PipelineHash, Timing};
+use spillgate_protocol::publication::Publication;
+use spillgate_protocol::session::{Greeting, PipelineHash, Timing, WireVersions};
 
 use super::World;
 use super::agenda::Occurrence;
 pub(super) use clock::Clock;
-pub(super) use faults::Change;
+pub(super) use faults::{Change, drawn};
 use members::Registered;
+use revision::OfRevision;
+pub(super) use revision::{Notice, Said};
 pub use traffic::{Traffic, Travelled};
 pub(super) use wire::Load;
 use wire::Pair;
@@ -50,6 +54,12 @@ pub enum Bug {
     NoTimer,
     /// A process hears what an ended connection brings, and does not look at lives.
     LivesUnchecked,
+    /// A process does not look at the certificates of others.
+    NamesUnchecked,
+    /// A worker has sessions with gateways of other revisions than its own.
+    HashesUnchecked,
+    /// A gateway does not go back with the others when one of them takes a revision back.
+    StaysBehind,
 }
 
 /// What happened on the network of a cluster.
@@ -109,12 +119,15 @@ struct Node {
     slow: f64,
     /// It does nothing until then.
     stalled_until: Timestamp,
-    greeting: Arc<Greeting>,
     /// What it sent last, for a rogue to repeat.
     sent: VecDeque<Envelope<()>>,
     is_rogue: bool,
     /// As what it registers, where processes do.
     registered: Registered,
+    /// The node is down, and its process accepts connections for another revision.
+    serves_other: bool,
+    /// What its process says is published.
+    published: Option<Arc<Publication>>,
 }
 
 /// When a batch ended, and its members with the life of the gateway that sent each.
@@ -151,12 +164,13 @@ pub(super) struct Cluster {
     lies: IndexMap<(DeviceId, RequestId), (), FxBuildHasher>,
     report: ClusterReport,
     rng: ChaCha8Rng,
+    revision: OfRevision,
 }
 
 impl Cluster {
     /// All nodes are down.
     pub(super) fn new(config: &Config, places: &[Place], bug: Option<Bug>, seed: u64) -> Self {
-        let node = |(i, node): (usize, &crate::cluster::Node)| Node {
+        let node = |node: &crate::cluster::Node| Node {
             roles: node.roles.clone(),
             clock: Clock {
                 ahead: EPOCH.as_nanos() as i64 + node.ahead_ns,
@@ -167,12 +181,13 @@ impl Cluster {
             is_dark: false,
             slow: 1.0,
             stalled_until: Timestamp::ZERO,
-            greeting: greeting(&config.nodes[i].roles, Incarnation(0)),
             sent: VecDeque::new(),
             is_rogue: false,
             registered: Registered::new(&node.name, &node.roles, places),
+            serves_other: false,
+            published: None,
         };
-        let nodes: Vec<Node> = config.nodes.iter().enumerate().map(node).collect();
+        let nodes: Vec<Node> = config.nodes.iter().map(node).collect();
         let mut node_of = IndexMap::default();
         for (i, node) in nodes.iter().enumerate() {
             node_of.extend(node.roles.iter().map(|role| (*role, i)));
@@ -211,6 +226,7 @@ impl Cluster {
             lies: IndexMap::default(),
             report: ClusterReport::default(),
             rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed_c105),
+            revision: OfRevision::default(),
         }
     }
 
@@ -254,12 +270,14 @@ impl Cluster {
     }
 }
 
-fn greeting(roles: &[Address], life: Incarnation) -> Arc<Greeting> {
+fn greeting(member: &Arc<Member>, hash: PipelineHash) -> Arc<Greeting> {
     Arc::new(Greeting {
-        addresses: roles.to_vec(),
-        version: "simulated".to_owned(),
-        pipeline: PipelineHash::default(),
-        incarnation: life,
+        member: member.clone(),
+        set: "simulated".into(),
+        pipeline: "simulated".into(),
+        hash,
+        wire: WireVersions::OWN,
+        published: None,
     })
 }
 

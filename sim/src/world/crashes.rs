@@ -52,6 +52,7 @@ pub(super) fn gateway(
         pipeline: &config.pipeline,
         planned: &config.planned,
         places,
+        turn: usize::from(id.0),
         seed: config.seed ^ u64::from(id.0) << 32,
         born,
     })
@@ -148,7 +149,7 @@ impl World {
             let incarnation = Incarnation(u64::from(self.devices[device].life));
             let address = Address::Device(DeviceId(device as u16));
             self.drive_gateway(id, GatewayEvent::Greeted(address, incarnation))?;
-            self.drive_device(device, DeviceEvent::Greeted(id))?;
+            self.greet_device(device, id)?;
         }
         Ok(())
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use spillgate_pipeline::action::BatchItem;
 use spillgate_pipeline::id::{
-    BatchId, DeviceId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
+    BatchId, DeviceId, GatewayId, Incarnation, ModuleId, RequestId, VariantId, WorkerId,
 };
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{
-    Address, BatchReport, Finished, Message, ToController, ToGateway,
+    Address, BatchReport, Fault, Filled, Finished, Message, ToController, ToGateway,
 };
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
@@ -57,6 +57,17 @@ pub(super) struct EmulatedDevice {
 }
 
 impl World {
+    /// A gateway greets a device, and knows all its workers.
+    pub(super) fn greet_device(
+        &mut self,
+        device: usize,
+        owner: GatewayId,
+    ) -> Result<(), Violation> {
+        let workers = self.devices[device].brokers.iter();
+        let workers: Vec<WorkerId> = workers.map(|(worker, _)| *worker).collect();
+        self.drive_device(device, DeviceEvent::Greeted(owner, &workers))
+    }
+
     pub(super) fn drive_device(
         &mut self,
         device: usize,
@@ -282,15 +293,15 @@ impl World {
         };
         let members = members.iter().map(|member| Finished {
             request: member.request.id,
-            result: Ok(self.filled(module)),
+            result: self.result_of(module),
         });
         let members: Vec<Finished> = members.collect();
         let size = members.len() as u32;
-        for owner in self.devices[device].policy.gateways().to_vec() {
+        for owner in self.devices[device].policy.gateways().collect::<Vec<_>>() {
             let own = members.iter().filter(|m| m.request.owner() == owner);
             let own: Vec<Finished> = own.cloned().collect();
             let policy = &self.devices[device].policy;
-            if own.is_empty() && !policy.forecasters(worker).contains(&owner) {
+            if own.is_empty() && policy.forecasters(worker).all(|of| of != owner) {
                 continue;
             }
             let finished = ToGateway::Finished {
@@ -320,6 +331,15 @@ impl World {
         self.drive_device(device, event)?;
         self.devices[device].just_freed = false;
         Ok(())
+    }
+
+    /// What a module brings for a request.
+    fn result_of(&mut self, module: ModuleId) -> Result<Filled, Fault> {
+        let fails = self.cluster.as_ref().is_some_and(|c| c.fails());
+        match fails {
+            true => Err(Fault::Module("the revision is broken".to_owned())),
+            false => Ok(self.filled(module)),
+        }
     }
 
     /// A request used that much device time, in nanoseconds.

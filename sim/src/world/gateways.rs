@@ -33,6 +33,11 @@ impl World {
     /// The gateway that the next request goes to: clients of one that is down go to the others. `None` when all are down.
     pub(super) fn owner_of_next(&mut self) -> Option<GatewayId> {
         let living: Vec<GatewayId> = self.gateways().filter(|id| self.is_ready(*id)).collect();
+        self.draw_owner(&living)
+    }
+
+    /// One of these gateways, by what part of the requests each of them accepts.
+    pub(super) fn draw_owner(&mut self, living: &[GatewayId]) -> Option<GatewayId> {
         if self.gateways.len() == 1 {
             return living.first().copied();
         }

@@ -49,7 +49,7 @@ impl World {
         let device = Address::Device(device);
         for owner in self.gateways() {
             self.drive_gateway(owner, GatewayEvent::Greeted(device, incarnation))?;
-            self.drive_device(idx, DeviceEvent::Greeted(owner))?;
+            self.greet_device(idx, owner)?;
         }
         for module in self.living_controllers() {
             let greeted = ControllerEvent::Greeted(device, incarnation);

@@ -21,6 +21,7 @@
 
 pub(crate) mod asks;
 mod events;
+mod gateways;
 mod idle;
 mod leave;
 mod loads;
@@ -43,6 +44,7 @@ use crate::profiler::{Profiler, RerunCandidate};
 use crate::weights::store::WeightStore;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
+use gateways::Gateways;
 use loads::Loads;
 use running::Running;
 
@@ -56,8 +58,7 @@ const EARLY_MAX: u32 = 4;
 /// The executor of one device.
 pub struct Device<T> {
     workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher>,
-    /// The gateways that are there.
-    gateways: Vec<GatewayId>,
+    gateways: Gateways,
     running: Option<Running>,
     /// Starts when the running batch ends.
     bound: Option<Running>,
@@ -88,7 +89,7 @@ impl<T> Device<T> {
         Device {
             pulls: workers.values().any(Broker::pulls),
             workers,
-            gateways: Vec::new(),
+            gateways: Gateways::default(),
             running: None,
             bound: None,
             loads: Loads::default(),
@@ -115,9 +116,8 @@ impl<T> Device<T> {
             broker.age(now);
         }
         match event {
-            DeviceEvent::Greeted(gateway) => {
-                if !self.gateways.contains(&gateway) {
-                    self.gateways.push(gateway);
+            DeviceEvent::Greeted(gateway, workers) => {
+                if self.gateways.greet(gateway, workers) {
                     self.ask_newcomer(now, gateway, out);
                     self.tell_all_held(gateway, out);
                     if self.is_leaving {
@@ -126,7 +126,7 @@ impl<T> Device<T> {
                 }
             }
             DeviceEvent::Lost(gateway) => {
-                self.gateways.retain(|h| *h != gateway);
+                self.gateways.lose(gateway);
                 self.asks.forget(gateway);
                 for broker in self.workers.values_mut() {
                     broker.forget_gateway(gateway);
@@ -259,15 +259,15 @@ impl<T> Device<T> {
     }
 
     /// The gateways that are there, in the order in which they greeted.
-    pub fn gateways(&self) -> &[GatewayId] {
-        &self.gateways
+    pub fn gateways(&self) -> impl ExactSizeIterator<Item = GatewayId> {
+        self.gateways.ids()
     }
 
     /// The gateways that hear of each batch of a worker, whether they have requests in it or not: those that forecast when the
     /// worker is free. Other gateways hear of their own requests.
-    pub fn forecasters(&self, worker: WorkerId) -> &[GatewayId] {
+    pub fn forecasters(&self, worker: WorkerId) -> impl Iterator<Item = GatewayId> {
         let pulls = self.workers.get(&worker).is_none_or(Broker::pulls);
-        if pulls { &[] } else { &self.gateways }
+        self.gateways.of(worker).filter(move |_| !pulls)
     }
 
     /// By how much batches and reruns took longer and ended later than expected, or less long and earlier, since the device
@@ -476,12 +476,8 @@ impl<T> Device<T> {
             expected_end: starts_at + execution,
         };
         // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
-        let listeners = if broker.pulls() {
-            &[]
-        } else {
-            self.gateways.as_slice()
-        };
-        for &gateway in listeners {
+        let pulls = broker.pulls();
+        for gateway in self.gateways.of(worker).filter(|_| !pulls) {
             let counted = members.iter().filter(|m| !m.request.background);
             let own = counted.filter(|m| m.request.id.owner() == gateway);
             out.push(DeviceCommand::Tell {

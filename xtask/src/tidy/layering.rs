@@ -113,6 +113,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (HOSTILE, &[PIPELINE, PROTO, REPORT]),
     (TRAIN, LIBRARIES),
     ("spillgate", LIBRARIES),
+    // It knows the server by its wire and its admin port alone.
+    (
+        "spillgate-operator",
+        &[PIPELINE, PROTOCOL, CONTROLLER_POLICY, LINK, MODULES, OUTPUT],
+    ),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
     (BENCH, &[XTASK, OUTPUT, REPORT]),

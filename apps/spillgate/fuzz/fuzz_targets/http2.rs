@@ -93,7 +93,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         parent_span_id: 0,
         sampled: false,
     };
-    let api = Arc::new(Api::new(embedded.hosts.clone(), Arc::new(untraced)));
+    let api = Arc::new(Api::new(vec![embedded.hosts.clone()], Arc::new(untraced)));
     let limits = EdgeLimits {
         admission: ConnectionLimits {
             connections: 4,

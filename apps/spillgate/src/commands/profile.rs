@@ -3,7 +3,7 @@
 
 mod accuracy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, default_value_t = Effort::FULL.objects,
         value_parser = number(0, OBJECTS_MAX as usize, "an example of more objects than a frame may bring measures nothing"))]
     objects: usize,
-    /// Where to write it; beside the pipeline unless said.
+    /// Where to write it; beside the pipeline unless said. `-` is standard output: the file comes last, after a line `---`
     #[arg(long)]
     out: Option<PathBuf>,
     /// Measure how accurate each variant of a module is instead, and print `accuracy:` for the pipeline file; no file is
@@ -96,7 +96,10 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         .out
         .clone()
         .unwrap_or_else(|| profile_path(&args.pipeline));
-    spillgate_output::check(&out)?;
+    let to_stdout = out == Path::new("-");
+    if !to_stdout {
+        spillgate_output::check(&out)?;
+    }
     let base_dir = loaded.base_dir();
     let mut deployment = Deployment {
         pipeline: loaded.pipeline,
@@ -148,7 +151,12 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
          is the median of {LOADS_MEASURED}.",
         args.rounds, args.warm_up, args.objects
     );
-    spillgate_output::write(&out, render_profiles(&all, &header))?;
+    let text = render_profiles(&all, &header);
+    if to_stdout {
+        super::print(&format!("---\n{text}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    spillgate_output::write(&out, text)?;
     super::print(&format!("written to {}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `spillgate gateway`, `spillgate controller` and `spillgate worker`: one process of a topology.
+//! `spillgate gateway`, `spillgate controller` and `spillgate worker`: one process of a set.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::admin::{AdminPort, open_admin};
 use crate::cores::Cores;
+use crate::device_sharing::DeviceSharing;
 use crate::inner_process::InnerProcess;
 use crate::process_context::ProcessContext;
 use crate::reload::Reload;
@@ -18,92 +19,73 @@ use clap::builder::FalseyValueParser;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gethostname, getppid};
-use spillgate_link::tls::{LinkTls, LinkTlsFiles};
 use spillgate_process::account::Account;
 use spillgate_process::clock::Clock;
+use spillgate_protocol::session::rights::{Kind, SET_DEFAULT};
+use spillgate_protocol::session::{NAME_BYTES_MAX, Timing};
 use spillgate_telemetry::logging::{complain, say, tell_times};
 use spillgate_telemetry::{Telemetry, TelemetryConfig};
-use spillgate_tls::TlsError;
 
 use super::address::listen;
 use super::cores::CoreArgs;
+use super::device_sharing::DeviceSharingArgs;
+use super::link_tls::LinkTlsArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 use super::scaler::ScalerArgs;
+use super::serve::role_source::{Registration, RoleSource, SetSource};
 use super::serve::signals::Signals;
-use super::serve::start::{self, RoleSource, TopologySource};
+use super::serve::start;
 use super::serve::{self, DECODERS_MIN, DRAIN_MAX, OtlpArgs, ServeArgs, THREADS_MAX};
 
-/// Which process of which topology.
+/// The longest silence after which a process is suspected.
+const SUSPECT_MAX: Duration = Duration::from_secs(60);
+/// How much longer it takes to lose a process than to suspect it.
+const LOSE_PER_SUSPECT: u32 = 3;
+
+/// Which process of which set.
 #[derive(Args)]
 pub(crate) struct RoleArgs {
-    /// File of the topology: the processes that serve the pipeline, and which roles each of them holds.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SPILLGATE_TOPOLOGY",
-        required_unless_present_any = ["gateways", "controllers", "workers"],
-        conflicts_with_all = ["gateways", "controllers", "workers"]
-    )]
-    topology: Option<PathBuf>,
-    /// Without --topology: the names of the gateways, like gateway-0 or gateway-[0-3].
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        env = "SPILLGATE_GATEWAYS"
-    )]
-    gateways: Vec<String>,
-    /// Without --topology: where controllers are reached: HOST:PORT for those of all modules, or MODULE=HOST:PORT,...
+    /// Addresses of the controllers, like control.example.org:7720: this process registers with each of them, and hears of the others
     #[arg(
         long,
         value_name = "ADDRESS",
         value_delimiter = ',',
-        env = "SPILLGATE_CONTROLLERS"
+        env = "SPILLGATE_CONTROLLERS",
+        conflicts_with = "topology"
     )]
     controllers: Vec<String>,
-    /// Without --topology: where workers are reached, like detect=detect-[0-3].detect:7720,plates=plates-0.plates:7720.
+    /// Where other processes reach this one [default: its link port, at the host from which it dials]
     #[arg(
         long,
-        value_name = "MODULE=ADDRESS",
-        value_delimiter = ',',
-        env = "SPILLGATE_WORKERS"
+        value_name = "ADDRESS",
+        env = "SPILLGATE_ADDRESS",
+        conflicts_with = "topology"
     )]
-    workers: Vec<String>,
-    /// Name of this process in the topology [default: the name of this machine up to the first dot]
-    #[arg(long, env = "SPILLGATE_NAME")]
+    address: Option<String>,
+    /// A silent process is suspected after this time, and lost after three times of it.
+    #[arg(long, env = "SPILLGATE_SUSPECT", value_name = "DURATION", conflicts_with = "topology",
+        value_parser = duration(SUSPECT_MAX, "requests wait for a process until it is suspected"))]
+    suspect: Option<Duration>,
+    /// In place of --controllers: a file that names all processes of one pipeline, and which roles each of them holds.
+    #[arg(long, value_name = "FILE", env = "SPILLGATE_TOPOLOGY")]
+    topology: Option<PathBuf>,
+    /// Name of this process, which no other one of its set has [default: KIND-MACHINE-PID; with --topology, the name of this machine
+    /// up to the first dot]
+    #[arg(long, env = "SPILLGATE_NAME", value_parser = process_name)]
     name: Option<String>,
-    /// File of profiles, where it does not lie beside the pipeline. All processes need the same profiles.
+    /// Name of the set: processes of other sets are refused, and so are certificates for them
+    #[arg(long, env = "SPILLGATE_SET", default_value = SET_DEFAULT, value_parser = set_name)]
+    set: String,
+    /// File of profiles, where it does not lie beside the pipeline. Of several pipelines: one for all, or one for each, in their order
     #[arg(long, value_name = "FILE", env = "SPILLGATE_PROFILES")]
-    profiles: Option<PathBuf>,
-    /// Address on which other processes reach this one [default: its address in the topology; where that is a name, its port on
-    /// all interfaces]
+    profiles: Vec<PathBuf>,
+    /// Address to listen on for other processes [default: a free port for a worker, 127.0.0.1:7720 for a controller; with --topology,
+    /// the address there, or its port on all interfaces where that is a name]
     #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN", value_parser = listen)]
     link_listen: Option<SocketAddr>,
-    /// Speak TLS with other processes, and only with those whose certificates one of these authorities signed (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SPILLGATE_LINK_CA",
-        requires_all = ["link_cert", "link_key"]
-    )]
-    link_ca: Option<PathBuf>,
-    /// Certificate of this process for --link-ca; its DNS names say its roles, like worker.spillgate (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SPILLGATE_LINK_CERT",
-        requires_all = ["link_ca", "link_key"]
-    )]
-    link_cert: Option<PathBuf>,
-    /// Private key of --link-cert (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SPILLGATE_LINK_KEY",
-        requires_all = ["link_ca", "link_cert"]
-    )]
-    link_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: LinkTlsArgs,
     /// The process ends with this one, which started it.
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
@@ -122,31 +104,77 @@ impl RoleArgs {
         Ok(())
     }
 
-    fn link_tls(&self) -> Option<LinkTlsFiles> {
-        Some(LinkTlsFiles {
-            ca: self.link_ca.clone()?,
-            cert: self.link_cert.clone()?,
-            key: self.link_key.clone()?,
-        })
-    }
-
     /// Reads the certificates: what is wrong with them is said before anything is loaded.
-    fn source(&self) -> Result<RoleSource, TlsError> {
-        let topology = match &self.topology {
-            Some(file) => TopologySource::File(file.clone()),
-            None => TopologySource::Addresses {
-                gateways: self.gateways.clone(),
-                controllers: self.controllers.clone(),
-                workers: self.workers.clone(),
-            },
+    fn source(
+        &self,
+        kind: Kind,
+        modules: &[String],
+        sharing: Option<DeviceSharing>,
+    ) -> anyhow::Result<RoleSource> {
+        let known = match &self.topology {
+            Some(file) => {
+                if !modules.is_empty() || sharing.is_some() {
+                    bail!(
+                        "--modules, --placement, --device, --fairness: a topology says these in its file (docs/processes.md)"
+                    );
+                }
+                SetSource::File(file.clone())
+            }
+            None => {
+                if self.controllers.is_empty() && kind != Kind::Controller {
+                    bail!(
+                        "--controllers: the address of a controller is missing; write --controllers 127.0.0.1:7720, or --topology FILE"
+                    );
+                }
+                let usual = Timing::default();
+                let timing = self
+                    .suspect
+                    .map(|suspect| usual.with_silence(suspect, LOSE_PER_SUSPECT * suspect));
+                SetSource::Registers(Box::new(Registration {
+                    kind,
+                    controllers: self.controllers.clone(),
+                    modules: modules.to_vec(),
+                    address: self.address.clone(),
+                    timing: timing.transpose().context("--suspect")?.unwrap_or(usual),
+                    sharing,
+                }))
+            }
         };
+        let name = self.name.clone().unwrap_or_else(|| match &known {
+            SetSource::File(_) => machine(),
+            SetSource::Registers(_) => format!("{kind}-{}-{}", machine(), std::process::id()),
+        });
+        let set: Arc<str> = self.set.as_str().into();
         Ok(RoleSource {
-            topology,
-            name: self.name.clone().unwrap_or_else(machine),
+            known,
+            name,
+            set: self.set.clone(),
             profiles: self.profiles.clone(),
             link_listen: self.link_listen,
-            link_tls: self.link_tls().map(LinkTls::new).transpose()?.map(Arc::new),
+            link_tls: self.tls.read(set)?,
         })
+    }
+}
+
+/// The name of a process: a certificate names it, and so do logs and traces.
+fn process_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match (1..=NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a name has 1 to {NAME_BYTES_MAX} letters, digits, - and _"
+        )),
+    }
+}
+
+/// The name of a set. It may have dots: names of certificates end with it.
+pub(crate) fn set_name(text: &str) -> Result<String, String> {
+    let labels = || text.split('.');
+    match labels().all(|label| process_name(label).is_ok()) && text.len() <= NAME_BYTES_MAX {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "the name of a set has 1 to {NAME_BYTES_MAX} letters, digits, -, _ and dots between them"
+        )),
     }
 }
 
@@ -169,10 +197,22 @@ pub(crate) struct GatewayArgs {
 /// A controller or worker.
 #[derive(Args)]
 pub(crate) struct InnerArgs {
-    /// The pipeline file.
-    pipeline: PathBuf,
+    /// Pipeline files.
+    #[arg(required = true)]
+    pipelines: Vec<PathBuf>,
     #[command(flatten)]
     role: RoleArgs,
+    /// What this process holds, by commas [default: each module once]. Of a worker: detect, detect=2 or detect=cuda:1. Of a
+    /// controller: names of modules. PIPELINE/detect where several pipelines have a detect
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "MODULE",
+        env = "SPILLGATE_MODULES"
+    )]
+    modules: Vec<String>,
+    #[command(flatten)]
+    sharing: DeviceSharingArgs,
     /// Address of the admin port: /metrics, /livez, /readyz, /status.
     #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701", value_parser = listen)]
     admin: SocketAddr,
@@ -203,30 +243,25 @@ pub(crate) struct InnerArgs {
 /// Runs a gateway until told to stop.
 pub(crate) fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     args.role.follow_parent()?;
-    serve::run_as(args.serve, Some(args.role.source()?))
-}
-
-/// What a process without a gateway is started for.
-#[derive(Clone, Copy)]
-pub(crate) enum Holds {
-    Controllers,
-    Workers,
+    let source = args.role.source(Kind::Gateway, &[], args.serve.sharing())?;
+    serve::run_as(args.serve, Some(source))
 }
 
 /// Runs a controller or worker until told to stop.
-pub(crate) fn inner(args: InnerArgs, holds: Holds) -> anyhow::Result<ExitCode> {
+pub(crate) fn inner(args: InnerArgs, kind: Kind) -> anyhow::Result<ExitCode> {
     args.role.follow_parent()?;
-    let source = args.role.source()?;
+    let sharing = args.sharing.sharing();
+    let source = args.role.source(kind, &args.modules, sharing)?;
     let cores = args.core.reserve()?;
     let runtime = serve::runtime(args.threads)?;
-    runtime.block_on(run(args, source, cores, holds))
+    runtime.block_on(run(args, source, cores, kind))
 }
 
 async fn run(
     args: InnerArgs,
     source: RoleSource,
     cores: Cores,
-    holds: Holds,
+    kind: Kind,
 ) -> anyhow::Result<ExitCode> {
     tell_times();
     let mut signals = Signals::new()?;
@@ -254,7 +289,7 @@ async fn run(
         progress: serve::progress_on(&admin),
         ..ProcessContext::new(clock, super::library(), telemetry.clone())
     };
-    let starting = move || begin(&args, &source, (context, telemetry), (holds, admin), reload);
+    let starting = move || begin(&args, &source, (context, telemetry), (kind, admin), reload);
     let starting = tokio::task::spawn_blocking(starting);
     let (process, mut reload) = tokio::select! {
         process = starting => process.context("the start failed")??,
@@ -301,43 +336,42 @@ fn begin(
     args: &InnerArgs,
     source: &RoleSource,
     (context, telemetry): (ProcessContext, Arc<Telemetry>),
-    (holds, admin): (Holds, Option<AdminPort>),
+    (kind, admin): (Kind, Option<AdminPort>),
     mut reload: Reload,
 ) -> anyhow::Result<(InnerProcess, Reload)> {
-    let pipelines = std::slice::from_ref(&args.pipeline);
     let loaded = start::load(
-        pipelines,
+        &args.pipelines,
         args.models.config(),
         Some(source),
         Some(&context),
     )?;
     source.add_to(&mut reload, &loaded);
-    let role = loaded
-        .role
-        .context("a process of a topology has a role in it")?;
-    let (process, name) = (role.process(), role.name());
-    if process.gateway.is_some() {
+    let role = loaded.role.clone();
+    let role = role.context("a process of a set has a role in it")?;
+    let name = &role.name;
+    if role.is(Kind::Gateway) {
         bail!("process {name:?} of the topology is a gateway: start it with `spillgate gateway`");
     }
-    let (is_there, what, command) = match holds {
-        Holds::Controllers => (!process.controllers.is_empty(), "controller", "worker"),
-        Holds::Workers => (!process.workers.is_empty(), "worker", "controller"),
-    };
-    if !is_there {
+    if !role.is(kind) {
+        let command = match kind {
+            Kind::Controller => Kind::Worker,
+            Kind::Gateway | Kind::Worker => Kind::Controller,
+        };
         bail!(
-            "process {name:?} of the topology has no {what}: start it with `spillgate {command}`"
+            "process {name:?} of the topology has no {kind}: start it with `spillgate {command}`"
         );
     }
-    if process.controllers.is_empty() && args.scaler.is_given() {
+    if !role.is(Kind::Controller) && args.scaler.is_given() {
         bail!(
             "--scaler-listen: process {name:?} holds no controller, which knows how many workers are wanted; give it to the one that does"
         );
     }
-    if role.listen.is_none() {
+    if role.listener.is_none() {
         bail!("process {name:?} has no address in the topology");
     }
     link_warnings(&role).iter().for_each(|line| say(line));
-    let inner = InnerProcess::start(context, telemetry, role, admin, loaded.revision);
+    let (context, revision) = loaded.into_set(context, role, source)?;
+    let inner = InnerProcess::start(context, telemetry, admin, revision);
     let inner = tokio::runtime::Handle::current().block_on(inner)?;
     Ok((inner, reload))
 }

@@ -1,10 +1,11 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
+mod definitions;
 pub(crate) mod descriptors;
 pub(super) mod pipeline_files;
 mod progress;
 mod reload;
-mod rollout;
+pub(crate) mod role_source;
 pub(crate) mod signals;
 pub(crate) mod start;
 
@@ -16,8 +17,10 @@ use std::time::Duration;
 
 use crate::admin::{AdminPort, open_admin};
 use crate::cores::Cores;
+use crate::device_sharing::DeviceSharing;
 use crate::process_context::ProcessContext;
 use crate::reload::Reload;
+use crate::rollout_flag;
 use crate::security::{Security, SecurityError};
 use crate::server::{ClientPort, Server};
 use anyhow::Context;
@@ -40,8 +43,8 @@ use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 use super::scaler::ScalerArgs;
 pub(crate) use progress::Progress;
+use role_source::RoleSource;
 use signals::{Signals, TERMINATE};
-use start::RoleSource;
 pub(crate) use start::not_confined;
 
 /// Most connections: each holds a descriptor, and a process has some ten thousand of them.
@@ -54,7 +57,7 @@ pub(crate) const THREADS_MAX: usize = 512;
 pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(3600);
 /// Least default number of decoders: while one decodes a large picture, the other can decode another.
 pub(crate) const DECODERS_MIN: usize = 2;
-/// Drain delay of a gateway of a topology, where none is given: load balancers and clients look at its health every few
+/// Drain delay of a gateway of a set, where none is given: load balancers and clients look at its health every few
 /// seconds.
 const GATEWAY_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Longest idle time of a connection.
@@ -139,7 +142,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_DECODERS",
         value_parser = number(1, THREADS_MAX, "each is a thread, and more than the machine has cores bring nothing"))]
     decoders: Option<usize>,
-    /// Threads that serve connections [default: the number of cores; in a topology one less, so that links have less to wait for]
+    /// Threads that serve connections [default: the number of cores; in a set one less, so that links have less to wait for]
     #[arg(long, env = "SPILLGATE_THREADS",
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
@@ -152,14 +155,14 @@ pub(crate) struct ServeArgs {
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
     /// How long to serve on after SIGTERM, while health and /readyz say that the server ends, so that clients go elsewhere
-    /// first [default: 5s for a gateway of a topology, 0s for `spillgate serve`]
+    /// first [default: 5s for a gateway of a set, 0s for `spillgate serve`]
     #[arg(long, env = "SPILLGATE_DRAIN_DELAY",
         value_parser = duration(DRAIN_MAX, "a second signal ends the delay at any time"))]
     drain_delay: Option<Duration>,
     /// How pipelines that changed (SIGHUP) take the place of the old ones: `at-once`; `5%` of the streams for one watch, then all;
     /// or `recreate`, where memory or devices do not hold both: the old ones end first, and meanwhile nothing is served. A watch
     /// judges the new ones; `,watch=0s` leaves it out [default: at-once,watch=1m]
-    #[arg(long, env = "SPILLGATE_ROLLOUT", value_name = "HOW[,watch=TIME]", value_parser = rollout::rollout)]
+    #[arg(long, env = "SPILLGATE_ROLLOUT", value_name = "HOW[,watch=TIME]", value_parser = rollout_flag::rollout)]
     rollout: Option<RolloutConfig>,
     #[command(flatten)]
     scaler: ScalerArgs,
@@ -193,6 +196,11 @@ impl OtlpArgs {
 }
 
 impl ServeArgs {
+    /// How models share devices, if that is said.
+    pub(super) fn sharing(&self) -> Option<DeviceSharing> {
+        self.sharing.sharing()
+    }
+
     fn tls(&self) -> Option<TlsFiles> {
         Some(TlsFiles {
             cert: self.tls_cert.clone()?,
@@ -207,20 +215,15 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     run_as(args, None)
 }
 
-/// The same for the gateway of a topology.
+/// The same for the gateway of a set.
 pub(crate) fn run_as(args: ServeArgs, source: Option<RoleSource>) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        source.is_none() || args.sharing.sharing().is_none(),
-        "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
-         memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
-    );
     anyhow::ensure!(
         source.is_none() || !args.scaler.is_given(),
         "--scaler-listen: a gateway does not know how many workers are wanted; give it to `spillgate controller`"
     );
     anyhow::ensure!(
         source.is_none() || args.rollout.is_none(),
-        "--rollout: this is for `spillgate serve`; the processes of a topology are restarted with another pipeline (docs/processes.md)"
+        "--rollout: this is for `spillgate serve`; of a set `spillgate rollout --how` says how a revision takes its place"
     );
     let reserved = args.core.reserve()?;
     // Those that are left for the other threads.
@@ -369,7 +372,7 @@ async fn serve(
     }
     server.add_to(&mut reload);
     if let Some(again) = again {
-        let renewer = server.renewer();
+        let renewer = server.renewers()[0].clone();
         // Not watched: whoever changes a pipeline and its models says when all is there.
         reload.add("pipelines", Vec::new(), move || {
             reload::pipelines(&again, &renewer).map_err(|error| format!("{error:#}"))

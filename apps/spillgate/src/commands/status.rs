@@ -58,6 +58,14 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// The state of the process with that admin port.
+///
+/// # Errors
+/// When none answers there, or not with a state.
+pub(super) fn of(address: &str) -> anyhow::Result<Status> {
+    Ok(read(&fetch(address)?)?)
+}
+
 /// The state, all of whose texts are lines.
 fn read(json: &str) -> serde_json::Result<Status> {
     fn lines(value: &mut Value) {

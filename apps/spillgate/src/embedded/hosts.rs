@@ -12,6 +12,7 @@ use spillgate_protocol::message::{Envelope, Message};
 use spillgate_worker::timer::{Sleeper, TimerThread};
 
 use super::assignment::Assignment;
+use crate::device_name::{DeviceName, DeviceNames};
 use crate::device_reports::DeviceReports;
 use crate::devices::Device;
 use crate::process_context::ProcessContext;
@@ -23,6 +24,8 @@ pub(super) struct Hosts {
     /// By pipeline: the way to other processes.
     pub(super) routers: Vec<RemoteRouter>,
     pub(super) ids: Arc<RequestIds>,
+    /// By pipeline: of the devices of all processes that are known.
+    pub(super) device_names: Vec<DeviceNames>,
     /// Hears what devices report.
     pub(super) upstreams: Arc<DeviceReports>,
 }
@@ -54,12 +57,24 @@ impl Hosts {
         let hosts: Vec<Arc<PipelineHost>> = assignment.pipelines.iter().map(host).collect();
         let routers = assignment.pipelines.iter().map(|of| {
             let (pipeline, account) = (of.pipeline.clone(), context.account.clone());
-            RemoteRouter::new(pipeline, &of.workers, &assignment.names, account)
+            RemoteRouter::new(pipeline, &of.workers, account)
         });
+        let process = context.role.as_ref().map_or("", |role| &*role.name);
+        let names = |_: &_| {
+            let own = assignment.here.iter().map(|device| {
+                let name = DeviceName {
+                    process: process.to_owned(),
+                    device: device.name.clone(),
+                };
+                (device.id, name)
+            });
+            DeviceNames::new(own)
+        };
         let numbered_in = incarnation.unwrap_or_else(|| Incarnation(rand::random()));
         Hosts {
             routers: routers.collect(),
             upstreams: Arc::new(DeviceReports::new(numbered_in, &hosts)),
+            device_names: assignment.pipelines.iter().map(names).collect(),
             hosts,
             ids,
         }
@@ -74,15 +89,16 @@ impl Hosts {
         planners: &TimerThread,
     ) -> Vec<Arc<PeerLinks>> {
         let mut links = Vec::new();
-        let all = self.hosts.iter().zip(&self.routers);
-        for ((host, router), assigned) in all.zip(&assignment.pipelines) {
+        let all = self.hosts.iter().zip(&self.routers).zip(&self.device_names);
+        for (((host, router), device_names), assigned) in all.zip(&assignment.pipelines) {
+            let own = &assigned.own.ids.devices;
+            let devices = own
+                .iter()
+                .filter_map(|id| Some((*id, devices.get(id)?.clone())));
+            let devices: IndexMap<_, _, FxBuildHasher> = devices.collect();
             let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
-            let way = |id: u16| match devices.get(&DeviceId(id)) {
-                Some(device) => local_way(device.clone()),
-                None => router.way(),
-            };
             host.connect(
-                (0..assignment.names.len() as u16).map(way).collect(),
+                devices.iter().map(|(id, of)| (*id, local_way(of.clone()))),
                 router.way(),
                 router.on_ended(),
                 Box::new({
@@ -90,21 +106,26 @@ impl Hosts {
                     move |at| alarm.arm(at)
                 }),
             );
-            if let Some(at) = host.wake() {
-                alarm.arm(at);
-            }
-            if let Some(role) = &context.role {
+            let role = context.role.as_ref();
+            let role = role.and_then(|role| Some((role, role.of(&assigned.pipeline.name)?)));
+            if let (Some((role, of)), Some(set)) = (role, &context.set) {
                 let linked = LinkSetup {
                     role,
-                    roles: &assigned.roles,
                     host,
-                    planned: &assigned.planned,
-                    devices: devices.clone(),
-                    device_names: &assignment.names,
+                    member: role.member(of, assigned.member_devices.clone()),
+                    own: assigned.own.clone(),
+                    others: &assigned.others,
+                    devices,
+                    device_names: device_names.clone(),
+                    set,
                     router,
                     clock: context.clock.clone(),
                 };
                 links.push(linked.links());
+            }
+            // Roles know the workers of all processes when they are woken for the first time.
+            if let Some(at) = host.wake() {
+                alarm.arm(at);
             }
         }
         links

@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use spillgate_controller::api::Api;
 use spillgate_controller::host::{PipelineHost, RequestIds};
 use spillgate_controller_policy::rollout::{
-    Admission, Command, Event, Outcomes, RevisionId, Rollout, Share, Strategy,
+    Admission, Command, Outcomes, RevisionId, RolloutConfig, Share, Strategy,
 };
 use spillgate_telemetry::Telemetry;
 use tokio::sync::{mpsc, oneshot};
@@ -17,12 +17,15 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::decides::{Decides, Happens};
 use super::{RenewError, Renewed};
-use crate::deployment::{Deployment, Revision};
+use crate::deployment::Revision;
 use crate::embedded::{Embedded, STOP_LIMIT};
 use crate::freed_memory;
 use crate::health::service_of;
 use crate::process_context::ProcessContext;
+use crate::readiness::without_workers;
+use crate::served::Served;
 use crate::serving::{ENDING_MAX, Serving};
 
 /// How long a revision had no request when it is drained: a stream that read a frame just before admission moved has submitted it by
@@ -36,12 +39,25 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A revision that is to be served.
 pub(super) struct Offer {
     pub(super) revision: Revision,
-    pub(super) answer: oneshot::Sender<Result<Renewed, RenewError>>,
+    /// The publication that it is of; 0: of none.
+    pub(super) generation: u64,
+    /// How it takes the place of the other one; `None`: as the process does by itself.
+    pub(super) config: Option<RolloutConfig>,
+    /// Hears what becomes of it, where somebody waits for that.
+    pub(super) answer: Option<oneshot::Sender<Result<Renewed, RenewError>>>,
+}
+
+/// What clients of a process see.
+pub(crate) struct Face {
+    pub(crate) api: Arc<Api>,
+    pub(crate) health: HealthReporter,
 }
 
 /// What the driver is told.
 pub(super) enum Told {
     Offered(Offer),
+    /// The revision of a publication cannot be read or served here; why.
+    Unread(u64, RevisionId, String),
     Started(RevisionId, Result<Box<Embedded>, String>),
     Drained(RevisionId),
 }
@@ -57,16 +73,23 @@ pub(super) struct Driver {
     context: ProcessContext,
     telemetry: Arc<Telemetry>,
     serving: Serving,
-    api: Arc<Api>,
-    health: HealthReporter,
-    rollout: Rollout,
-    /// What may be started, or started again: by revision, those that the rollout knows.
-    deployments: IndexMap<RevisionId, Vec<Deployment>, FxBuildHasher>,
+    /// Of pipelines, in `serving`.
+    group: usize,
+    face: Option<Face>,
+    decides: Decides,
+    /// What may be started, or started again: those that are decided about.
+    revisions: IndexMap<RevisionId, Revision, FxBuildHasher>,
+    /// The publication that is served.
+    generation: u64,
+    /// Those that run, and whose modules do not all have workers yet.
+    without_workers: Vec<RevisionId>,
     ids: Option<Arc<RequestIds>>,
     /// What was counted of the pipelines of live revisions.
     counted: IndexMap<(RevisionId, Arc<str>), Outcomes, FxBuildHasher>,
     draining: IndexMap<RevisionId, AbortHandle, FxBuildHasher>,
     ending: Vec<JoinHandle<()>>,
+    /// The strategy of the revision that was offered last.
+    strategy: Strategy,
     /// It waits until fewer revisions live.
     waiting: Option<Offer>,
     pending: Option<Pending>,
@@ -77,20 +100,24 @@ impl Driver {
     pub(super) fn new(
         context: ProcessContext,
         telemetry: Arc<Telemetry>,
-        (serving, api): (Serving, Arc<Api>),
-        health: HealthReporter,
-        (rollout, revision): (Rollout, Revision),
+        (serving, group): (Serving, usize),
+        face: Option<Face>,
+        (decides, revision): (Decides, Revision),
         tell: mpsc::Sender<Told>,
     ) -> Self {
+        let serves = serving.of(group, revision.id);
         Driver {
-            ids: serving.of(revision.id).map(|embedded| embedded.ids()),
+            ids: serves.map(|served| served.embedded.ids()),
+            strategy: context.rollout.strategy,
             context,
             telemetry,
             serving,
-            api,
-            health,
-            rollout,
-            deployments: [(revision.id, revision.deployments)].into_iter().collect(),
+            group,
+            face,
+            decides,
+            revisions: [(revision.id, revision)].into_iter().collect(),
+            generation: 0,
+            without_workers: Vec::new(),
             counted: IndexMap::default(),
             draining: IndexMap::default(),
             ending: Vec::new(),
@@ -117,11 +144,15 @@ impl Driver {
                 Some(Told::Offered(offer)) => self.waiting = Some(offer),
                 Some(Told::Started(id, Ok(embedded))) => self.started(id, *embedded).await,
                 Some(Told::Started(id, Err(why))) => {
-                    self.rollout_hears(Event::NotStarted(id, &why)).await;
+                    self.hears(Happens::NotStarted(id, &why)).await;
+                }
+                Some(Told::Unread(generation, id, why)) => {
+                    self.generation = generation;
+                    self.unread(id, &why).await;
                 }
                 Some(Told::Drained(id)) => {
                     if self.draining.swap_remove(&id).is_some() {
-                        self.rollout_hears(Event::Drained(id)).await;
+                        self.hears(Happens::Drained(id)).await;
                     }
                 }
                 None => self.look().await,
@@ -142,25 +173,46 @@ impl Driver {
 
     async fn look(&mut self) {
         self.count().await;
+        let live = self.serving.all_of(self.group);
+        for (id, served) in &live {
+            self.hears(Happens::Gateways(*id, served.gateways())).await;
+        }
+        let waits = take(&mut self.without_workers).into_iter();
+        for id in waits {
+            let Some((_, served)) = live.iter().find(|(of, _)| *of == id) else {
+                continue;
+            };
+            match (self.unable(id), without_workers(&served.hosts())) {
+                (Some(why), _) => drop(self.hears(Happens::NotStarted(id, &why)).await),
+                (None, None) => self.ready(id).await,
+                (None, Some(_)) => self.without_workers.push(id),
+            }
+        }
         let now = self.context.clock.now();
-        if self.rollout.next_wakeup().is_some_and(|at| at <= now) {
-            self.rollout_hears(Event::Wakeup).await;
+        if self.decides.next_wakeup().is_some_and(|at| at <= now) {
+            self.hears(Happens::Wakeup).await;
         }
     }
 
-    /// Tells the rollout of the requests that have ended since it was told last.
+    /// Why another process cannot serve a revision, as it says.
+    fn unable(&self, id: RevisionId) -> Option<String> {
+        let publishing = self.context.set.as_ref()?.publishing.as_ref()?;
+        publishing.unable(self.group, self.generation, id)
+    }
+
+    /// Tells the policy of the requests that have ended since it was told last.
     async fn count(&mut self) {
-        let live = self.serving.all();
+        let live = self.serving.all_of(self.group);
         self.counted
             .retain(|(id, _), _| live.iter().any(|(of, _)| of == id));
-        for (id, embedded) in &live {
-            for host in &embedded.hosts {
+        for (id, served) in &live {
+            for host in served.hosts() {
                 let name: Arc<str> = host.pipeline().name.as_str().into();
                 let now = host.outcomes();
                 let before = self.counted.entry((*id, name.clone())).or_default();
                 let ended = now.since(std::mem::replace(before, now));
                 if ended != Outcomes::default() {
-                    self.rollout_hears(Event::Ended(*id, &name, ended)).await;
+                    self.hears(Happens::Ended(*id, &name, ended)).await;
                 }
             }
         }
@@ -172,36 +224,61 @@ impl Driver {
             return;
         };
         let id = offer.revision.id;
-        let was_held = self.rollout.holds(id);
-        if !was_held && self.serving.all().len() > ENDING_MAX {
+        let was_held = self.decides.holds(id);
+        // What follows gateways makes room itself, once it is told.
+        let makes_room = matches!(self.decides, Decides::Inner(..));
+        if !makes_room && !was_held && self.serving.all_of(self.group).len() > ENDING_MAX {
             self.waiting = Some(offer);
             return;
         }
-        self.deployments.insert(id, offer.revision.deployments);
-        self.pending = Some(Pending {
+        self.revisions.insert(id, offer.revision);
+        self.generation = offer.generation;
+        self.pending = offer.answer.map(|answer| Pending {
             id,
             was_held,
-            answer: offer.answer,
+            answer,
         });
-        let was_served = self.rollout.admission().share_of(id) > Share::NONE;
-        let n_commands = self.rollout_hears(Event::Offered(id)).await;
+        let was_served = self.decides.share_of(id) > Share::NONE;
+        let config = offer.config.unwrap_or(self.context.rollout);
+        self.strategy = config.strategy;
+        let n_commands = self.hears(Happens::Offered(id, config)).await;
         if was_served && n_commands == 0 {
             self.answer(Ok(Renewed::Same));
         }
     }
 
-    /// Tells the rollout, and does what it says. Returns how much that was.
-    async fn rollout_hears(&mut self, event: Event<'_>) -> usize {
-        let mut commands = Vec::new();
+    /// A revision that is published cannot be served here.
+    async fn unread(&mut self, id: RevisionId, why: &str) {
+        match &self.decides {
+            // Nothing was begun: the others hear of it.
+            Decides::Gateway(_) => self.taken_back(id, why),
+            Decides::Inner(..) => {
+                // Nothing is to start, and nothing to give way to it.
+                let config = RolloutConfig {
+                    strategy: Strategy::Recreate,
+                    ..self.context.rollout
+                };
+                self.hears(Happens::Offered(id, config)).await;
+                self.hears(Happens::NotStarted(id, why)).await;
+            }
+        }
+    }
+
+    /// Tells the policy, and does what it says. Returns how much that was.
+    async fn hears(&mut self, happens: Happens<'_>) -> usize {
         let now = self.context.clock.now();
-        self.rollout.on_event(now, event, &mut commands);
+        let commands = self.decides.on_event(now, happens);
         let n_commands = commands.len();
         for command in commands {
             self.perform(command).await;
         }
-        let views = self.rollout.view();
-        self.deployments.retain(|id, _| self.rollout.knows(*id));
-        self.serving.show(views);
+        let views = self.decides.view();
+        self.revisions.retain(|id, _| self.decides.knows(*id));
+        if self.serving.show(self.group, views, self.generation) {
+            let live = self.serving.all_of(self.group);
+            let links = live.iter().flat_map(|(_, served)| served.links());
+            links.for_each(|links| links.report());
+        }
         n_commands
     }
 
@@ -213,13 +290,13 @@ impl Driver {
             Command::End(id) => self.end(id),
             Command::TakenBack(id, why) => {
                 let is_pending = self.pending.as_ref().is_some_and(|p| p.id == id);
-                let why = match self.rollout.admission() {
-                    Admission::Nobody => format!("{why}; the revision before is started again"),
-                    _ => why,
+                let why = match self.decides.admits_nobody() {
+                    true => format!("{why}; the revision before is started again"),
+                    false => why,
                 };
                 match is_pending {
                     true => self.answer(Err(RenewError::TakenBack(why))),
-                    false => tracing::warn!(revision = %id, "taken back: {why}"),
+                    false => self.taken_back(id, &why),
                 }
             }
             Command::Lost(why) => {
@@ -231,6 +308,17 @@ impl Driver {
         }
     }
 
+    /// A revision does not serve, or not any more. All gateways of a set go back together.
+    fn taken_back(&self, id: RevisionId, why: &str) {
+        tracing::warn!(revision = %id, "taken back: {why}");
+        let set = self.context.set.as_ref();
+        if let (Some(publishing), Decides::Gateway(_)) =
+            (set.and_then(|set| set.publishing.as_ref()), &self.decides)
+        {
+            publishing.taken_back(self.group, id, why);
+        }
+    }
+
     fn answer(&mut self, answer: Result<Renewed, RenewError>) {
         if let Some(pending) = self.pending.take() {
             // Whoever asked may have gone.
@@ -239,10 +327,12 @@ impl Driver {
     }
 
     fn start(&mut self, id: RevisionId) {
-        let (context, tell) = (self.context.clone(), self.tell.clone());
-        let deployments = self.deployments.get(&id).cloned().unwrap_or_default();
+        let Some(revision) = self.revisions.get(&id).cloned() else {
+            return;
+        };
+        let (context, tell) = (self.context.of_revision(&revision), self.tell.clone());
         let ids = self.ids.clone();
-        let ending = match self.context.rollout.strategy {
+        let ending = match self.strategy {
             // What ends gives its memory back first.
             Strategy::Recreate => take(&mut self.ending),
             Strategy::AtOnce | Strategy::Share(_) => Vec::new(),
@@ -251,7 +341,7 @@ impl Driver {
             for ended in ending {
                 let _ = ended.await;
             }
-            let starting = move || Embedded::start(&context, &deployments, ids);
+            let starting = move || Embedded::start(&context, &revision.deployments, ids);
             let started = match tokio::task::spawn_blocking(starting).await {
                 Ok(Ok(embedded)) => Ok(Box::new(embedded)),
                 Ok(Err(error)) => Err(error.to_string()),
@@ -263,36 +353,58 @@ impl Driver {
     }
 
     async fn started(&mut self, id: RevisionId, embedded: Embedded) {
+        if !self.decides.knows(id) {
+            // It was given up while it started.
+            let _ = tokio::task::spawn_blocking(move || embedded.stop(STOP_LIMIT)).await;
+            return;
+        }
         for (id, name) in embedded.device_names() {
             self.telemetry.register_device(*id, name);
         }
-        // Those of the old revision that ended before admission moves are what the new one is compared with.
-        self.count().await;
-        match self.serving.add(id, embedded) {
-            Ok(()) => drop(self.rollout_hears(Event::Ready(id)).await),
-            Err(embedded) => {
-                let _ = tokio::task::spawn_blocking(move || embedded.stop(STOP_LIMIT)).await;
+        let served = Served::all(Arc::new(embedded));
+        match self.serving.add(self.group, id, served.clone()) {
+            Ok(()) => match (&self.context.role, &self.decides) {
+                (None, _) => self.ready(id).await,
+                (Some(role), decides) => {
+                    served.embedded.join(role);
+                    match decides {
+                        Decides::Gateway(_) => self.without_workers.push(id),
+                        Decides::Inner(..) => self.ready(id).await,
+                    }
+                }
+            },
+            Err(served) => {
+                let _ = tokio::task::spawn_blocking(move || served.stop(STOP_LIMIT)).await;
             }
         }
     }
 
+    async fn ready(&mut self, id: RevisionId) {
+        // Those of the old revision that ended before admission moves are what the new one is compared with.
+        self.count().await;
+        self.hears(Happens::Ready(id)).await;
+    }
+
     async fn admit(&mut self, admission: Admission) {
-        let before = self.serving.now();
-        self.serving.admit(admission);
-        let live = self.serving.all().into_iter();
+        let before = self.serving.now_of(self.group);
+        self.serving.admit(self.group, admission);
+        let live = self.serving.all_of(self.group).into_iter();
         let admitted = live.filter(|(id, _)| admission.share_of(*id) > Share::NONE);
-        let admitted: Vec<(RevisionId, Arc<Embedded>)> = admitted.collect();
-        for (id, embedded) in &admitted {
+        let admitted: Vec<(RevisionId, Served)> = admitted.collect();
+        for (id, served) in &admitted {
             if let Some(draining) = self.draining.swap_remove(id) {
                 draining.abort();
             }
-            for host in &embedded.hosts {
+            for host in served.hosts() {
                 self.telemetry.register_pipeline(host.pipeline());
             }
         }
-        let hosts = admitted.iter().map(|(id, e)| (*id, e.hosts.clone()));
-        self.api.admit(admission, hosts);
-        self.tell_health(before.as_deref(), &admitted).await;
+        if let Some(face) = &self.face {
+            let hosts = admitted.iter().map(|(id, served)| (*id, served.hosts()));
+            face.api.admit(self.group, admission, hosts);
+            let before = before.iter().flat_map(Served::hosts).collect();
+            self.tell_health(face, before, &admitted).await;
+        }
         if let Some(pending) = &self.pending {
             let share = admission.share_of(pending.id);
             if share > Share::NONE {
@@ -308,21 +420,22 @@ impl Driver {
     /// Pipelines that are served are SERVING; others are not, while nothing takes their place, or do not exist.
     async fn tell_health(
         &self,
-        before: Option<&Embedded>,
-        admitted: &[(RevisionId, Arc<Embedded>)],
+        face: &Face,
+        before: Vec<Arc<PipelineHost>>,
+        admitted: &[(RevisionId, Served)],
     ) {
         if self.serving.is_closed() {
             return;
         }
         let name_of = |host: &Arc<PipelineHost>| service_of(&host.pipeline().name);
-        let hosts = admitted.iter().flat_map(|(_, e)| &e.hosts);
-        let served: Vec<String> = hosts.map(name_of).collect();
-        let mut health = self.health.clone();
+        let hosts = admitted.iter().flat_map(|(_, served)| served.hosts());
+        let served: Vec<String> = hosts.map(|host| name_of(&host)).collect();
+        let mut health = face.health.clone();
         for name in &served {
             let serving = ServingStatus::Serving;
             health.set_service_status(name, serving).await;
         }
-        let before = before.iter().flat_map(|e| &e.hosts).map(name_of);
+        let before = before.iter().map(name_of);
         for gone in before.filter(|name| !served.contains(name)) {
             match admitted.is_empty() {
                 true => {
@@ -336,12 +449,12 @@ impl Driver {
 
     /// Says when the revision has no requests any more.
     fn drain(&mut self, id: RevisionId) {
-        let Some(embedded) = self.serving.of(id) else {
+        let Some(served) = self.serving.of(self.group, id) else {
             return;
         };
         let (drain, tell) = (self.context.drain, self.tell.clone());
         let draining = tokio::spawn(async move {
-            let hosts = &embedded.hosts;
+            let hosts = served.hosts();
             let in_flight = || hosts.iter().map(|host| host.in_flight()).sum::<usize>();
             let began = Instant::now();
             let mut idle_since = Instant::now();
@@ -368,22 +481,23 @@ impl Driver {
 
     /// Stops the revision. One that has not started yet ends when it has.
     fn end(&mut self, id: RevisionId) {
-        let Some(old) = self.serving.of(id) else {
+        let Some(old) = self.serving.of(self.group, id) else {
             return;
         };
         if let Some(draining) = self.draining.swap_remove(&id) {
             draining.abort();
         }
-        for host in &old.hosts {
+        for host in old.hosts() {
             host.drain();
             host.abort();
         }
-        let serving = self.serving.clone();
+        let (serving, group) = (self.serving.clone(), self.group);
         self.ending.retain(|ending| !ending.is_finished());
         self.ending.push(tokio::spawn(async move {
+            old.part().await;
             let stopped = tokio::task::spawn_blocking(move || {
                 let busy = old.stop(STOP_LIMIT);
-                serving.forget(&old);
+                serving.forget(group, &old);
                 drop(old);
                 // Models and queues of one revision are megabytes, and the next one has taken its own already.
                 freed_memory::give_back();

@@ -44,7 +44,7 @@ impl Server {
             connections,
             ..
         } = self;
-        let all = serving.all();
+        let running = serving.all_running();
         stop.cancel();
         connections.close();
         let give_up = Instant::now() + context.drain;
@@ -61,7 +61,7 @@ impl Server {
             host.drain();
         }
         let aborted = serving.in_flight();
-        for (_, embedded) in all.iter().filter(|(_, e)| !e.links.is_empty()) {
+        for embedded in running.iter().filter(|of| !of.links.is_empty()) {
             // Requests of other gateways.
             let left = give_up.saturating_duration_since(Instant::now());
             embedded.leave(left).await;
@@ -69,8 +69,11 @@ impl Server {
         for host in serving.all_hosts() {
             host.abort();
         }
-        for links in all.iter().flat_map(|(_, e)| &e.links) {
-            links.end().await;
+        for served in serving.all() {
+            served.part().await;
+        }
+        if let Some(set) = &context.set {
+            set.port.end().await;
         }
         // Answers that are not read by then are cut off.
         if tokio::time::timeout(QUIET, connections.wait())
@@ -80,8 +83,7 @@ impl Server {
             tracing::info!("clients kept their connections open; closing them");
         }
         let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
-            let all = serving.all();
-            let busy = all.iter().flat_map(|(_, e)| e.stop(STOP_LIMIT)).collect();
+            let busy = running.iter().flat_map(|of| of.stop(STOP_LIMIT)).collect();
             (busy, telemetry.shutdown(STOP_LIMIT))
         })
         .await

@@ -26,14 +26,16 @@ fn values(memory: u64) -> Values {
 /// The same of two modules that read from these.
 fn values_of(reads: &[&[u16]], memory: u64) -> Values {
     let pipeline = noop_pipeline(Duration::from_secs(1), reads, &[]);
-    let place = |worker: u32| Place {
+    let own = [place(0), place(1)];
+    Values::new(Arc::new(pipeline), &own, Account::new(memory))
+}
+
+fn place(worker: u32) -> Place {
+    Place {
         worker: WorkerId(worker),
         module: ModuleId(worker as u16 + 1),
         device: DeviceId(worker as u16),
-    };
-    let places = Arc::new(Places::new(&[place(0), place(1)]));
-    let names = ["stages/own0", "stages/own1"].map(DeviceName::of);
-    Values::new(Arc::new(pipeline), places, &names, Account::new(memory))
+    }
 }
 
 fn id(ordinal: u64) -> RequestId {
@@ -307,4 +309,72 @@ fn what_a_worker_says_that_it_keeps_counts_for_its_own_requests_only() {
         0,
         "it was told to keep none"
     );
+}
+
+#[test]
+fn a_frame_goes_once_to_workers_that_joined_in_one_process() {
+    let pipeline = noop_pipeline(Duration::from_secs(1), &[&[0], &[0]], &[]);
+    let gateway = Values::new(Arc::new(pipeline), &[], Account::new(1 << 30));
+    let is_kept = |ordinal: u64| {
+        let (packed, told) = gateway.pack(PEER, envelope(0, id(ordinal), job(MIB)));
+        let parcel = payloads(packed).remove(0);
+        assert_eq!(told.is_empty(), !parcel.keep);
+        parcel.keep
+    };
+    gateway.join(&[place(0)]);
+    gateway.join(&[place(1)]);
+    assert!(!is_kept(1), "the other one is in another process");
+    gateway.forget(&[place(0)], None);
+    gateway.forget(&[place(1)], None);
+    gateway.join(&[place(0), place(1)]);
+    assert!(is_kept(2), "the other one needs it, too");
+}
+
+#[test]
+fn nothing_goes_to_or_comes_from_a_worker_that_left() {
+    let values = values(1 << 30);
+    values.forget(&[place(0)], None);
+    let (packed, told) = values.pack(PEER, envelope(0, id(1), job(MIB)));
+    assert!(payloads(packed).is_empty() && told.is_empty());
+    assert_eq!(values.reading().known_requests, 0);
+    let finished = |worker| Envelope {
+        from: Address::Device(DeviceId(worker as u16)),
+        incarnation: Incarnation(0),
+        to: Address::Gateway(GatewayId(0)),
+        message: Message::Gateway(ToGateway::Finished {
+            worker: WorkerId(worker),
+            batch: BatchId(0),
+            took: Duration::ZERO,
+            size: 1,
+            members: vec![Finished {
+                request: id(1),
+                result: Ok(Filled::ALL),
+            }],
+        }),
+    };
+    let brought = |worker| {
+        let brought = wire::ItemOutputs {
+            times: TIMES,
+            outputs: Some(vec![Carried::Value(bytes(1))]),
+            kept: Ports::default(),
+            damage: None,
+        };
+        let taken = values.take(PEER, &finished(worker), vec![brought]);
+        taken[0].outputs.is_some()
+    };
+    assert_eq!([0, 1, 9].map(brought), [false, true, false]);
+}
+
+#[test]
+fn a_gateway_that_left_leaves_nothing_to_the_next_one_with_its_id() {
+    let worker = values(64 << 20);
+    let parcel = || carrying(vec![Carried::Value(bytes(MIB))]);
+    let running = worker.unpack(envelope(0, id(1), parcel())).unwrap();
+    let before = worker.holder(GatewayId(0));
+    worker.forget(&[], Some(GatewayId(0)));
+    assert_eq!(worker.reading().kept_requests, 0);
+    let after = worker.holder(GatewayId(0));
+    assert!(!Arc::ptr_eq(&before, &after), "it holds nothing yet");
+    drop(running);
+    assert_eq!(worker.reading().held, 0);
 }

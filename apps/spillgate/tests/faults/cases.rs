@@ -3,6 +3,9 @@
 mod around;
 mod controllers;
 mod gateways;
+mod members;
+mod rollouts;
+mod scaling;
 mod slow;
 mod workers;
 
@@ -31,6 +34,10 @@ const OTHERS: &str = "others are served, and memory is bounded";
 const LITTLE: &str = "goodput is within 3 points of that of a set without the worker";
 const GOES_ON: &str =
     "`stream --reconnect` loses what was due meanwhile, and goes on with the next frame";
+const COME: &str = "no request fails, also while the controller begins anew";
+const ROLLS: &str =
+    "another revision takes its place, or is taken back, and no request is lost or fails";
+const FOLLOWS: &str = "workers follow a load that trebles: less than 2% of each second's requests are not completed from 15 s on";
 const ENDS: &str = "each request ends once";
 
 const fn quick(
@@ -96,6 +103,16 @@ pub(super) const CASES: &[Case] = &[
     }),
     full("capacity-apart", BACK, |r| {
         workers::comes_back(r, Fault::Apart)
+    }),
+    quick("members-few", COME, |r| members::come_and_go(r, 3)),
+    full("members-come-and-go", COME, |r| members::come_and_go(r, 10)),
+    full("rollouts", ROLLS, |r| rollouts::lose_nothing(r, false)),
+    quick("rollouts-controller-killed", ROLLS, |r| {
+        rollouts::lose_nothing(r, true)
+    }),
+    full("scale-up", FOLLOWS, |r| scaling::follows(r, false)),
+    full("scale-up-controller-killed", FOLLOWS, |r| {
+        scaling::follows(r, true)
     }),
     quick("controller-killed", GUIDED, |r| {
         controllers::guides(r, Fault::Killed)

@@ -91,7 +91,7 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    fn answered(&mut self, result: &pb::Result, gateway: usize) {
+    fn answered(&mut self, result: &pb::Result, client: usize) {
         let Some(asked) = self.asked.get_mut(result.number as usize) else {
             return;
         };
@@ -106,7 +106,7 @@ impl Sheet {
             let mut ran: Vec<&str> = result.timings.iter().map(|t| t.module.as_str()).collect();
             ran.sort_unstable();
             let payload = result.outputs.get("payload").and_then(|v| v.value.as_ref());
-            let sent = payload_of(gateway, result.number);
+            let sent = payload_of(client, result.number);
             let is_mine = matches!(payload, Some(pb::value::Value::Data(d)) if **d == sent);
             asked.is_wrong |= !is_mine || ran != MODULES;
             for timing in &result.timings {
@@ -179,11 +179,11 @@ impl Sheet {
 }
 
 /// What a request brings: nobody else's.
-fn payload_of(gateway: usize, number: u64) -> Vec<u8> {
-    format!("gateway {gateway}, request {number}").into_bytes()
+fn payload_of(client: usize, number: u64) -> Vec<u8> {
+    format!("client {client}, request {number}").into_bytes()
 }
 
-/// Clients at work, one a gateway.
+/// Clients at work.
 pub(super) struct Load {
     sheets: Vec<Arc<Mutex<Sheet>>>,
     stop: CancellationToken,
@@ -192,24 +192,31 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Sends so many requests a second to each gateway.
+    /// Sends so many requests a second to each gateway. The clients have the positions of their gateways.
     pub(super) fn start(runtime: &Handle, gateways: &[SocketAddr], rate: f64) -> Self {
-        let load = Load {
-            sheets: gateways.iter().map(|_| Arc::default()).collect(),
+        let mut load = Load {
+            sheets: Vec::new(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             runtime: runtime.clone(),
         };
-        for (gateway, address) in gateways.iter().enumerate() {
-            let client = Client {
-                gateway,
-                address: *address,
-                sheet: load.sheets[gateway].clone(),
-                stop: load.stop.clone(),
-            };
-            load.tasks.spawn_on(client.run(rate), runtime);
-        }
+        load.join(gateways, rate);
         load
+    }
+
+    /// Sends so many more to each of these gateways from now on, by further clients.
+    pub(super) fn join(&mut self, gateways: &[SocketAddr], rate: f64) {
+        for address in gateways {
+            let sheet: Arc<Mutex<Sheet>> = Arc::default();
+            let client = Client {
+                number: self.sheets.len(),
+                address: *address,
+                sheet: sheet.clone(),
+                stop: self.stop.clone(),
+            };
+            self.sheets.push(sheet);
+            self.tasks.spawn_on(client.run(rate), &self.runtime);
+        }
     }
 
     /// Sends no more, and waits for all answers. A request that has none by then is missing.
@@ -223,7 +230,7 @@ impl Load {
 }
 
 struct Client {
-    gateway: usize,
+    number: usize,
     address: SocketAddr,
     sheet: Arc<Mutex<Sheet>>,
     stop: CancellationToken,
@@ -272,7 +279,7 @@ impl Client {
                 answer = answers.next() => match answer {
                     Some(Ok(pb::StreamResponse { message })) => {
                         if let Some(Said::Result(result)) = message {
-                            self.sheet.lock().unwrap().answered(&result, self.gateway);
+                            self.sheet.lock().unwrap().answered(&result, self.number);
                         }
                     }
                     _ => return,
@@ -283,10 +290,10 @@ impl Client {
                 }
                 () = over => return,
                 _ = ticks.tick(), if frames.is_some() => {
-                    let number = self.number();
+                    let number = self.next_number();
                     let frame = pb::Frame {
                         number,
-                        data: payload_of(self.gateway, number).into(),
+                        data: payload_of(self.number, number).into(),
                         ..Default::default()
                     };
                     if let Some(frames) = &frames {
@@ -298,7 +305,7 @@ impl Client {
     }
 
     /// Notes that a request is sent now.
-    fn number(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         let sheet = &mut self.sheet.lock().unwrap().asked;
         sheet.push(Asked {
             at: Instant::now(),

@@ -20,7 +20,7 @@ struct Figure {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
     counts: Counts,
-    /// Of requests that were not served: of which gateway, sent in which second, why, and how many.
+    /// Of requests that were not served: of which client, sent in which second, why, and how many.
     not_served: BTreeMap<(usize, u64, String), usize>,
     figures: Vec<Figure>,
     /// What does not hold.
@@ -41,11 +41,21 @@ impl Findings {
         !self.broken.is_empty()
     }
 
-    /// Adds requests to the sum that is shown.
-    pub(super) fn count(&mut self, gateway: usize, sheet: &Sheet) {
-        self.counts.add(&sheet.all());
+    /// Adds the requests of a client to the sum that is shown. Each is to have one answer, its own, with each module in it once.
+    pub(super) fn count(&mut self, client: usize, sheet: &Sheet) {
+        let all = sheet.all();
+        self.counts.add(&all);
+        for (n, what) in [
+            (all.missing, "no answer"),
+            (all.twice, "two answers"),
+            (all.wrong, "a wrong result"),
+        ] {
+            self.holds(n == 0, || {
+                format!("{n} requests of client {client} have {what}")
+            });
+        }
         for (second, reason) in sheet.not_served() {
-            let key = (gateway, second, reason.to_owned());
+            let key = (client, second, reason.to_owned());
             *self.not_served.entry(key).or_default() += 1;
         }
     }
@@ -136,8 +146,8 @@ impl Row {
             for broken in &run.broken {
                 let _ = writeln!(text, "  BROKEN: {broken}");
             }
-            for ((gateway, second, reason), n) in &run.not_served {
-                let _ = writeln!(text, "    gateway-{gateway}, second {second}: {n} {reason}");
+            for ((client, second, reason), n) in &run.not_served {
+                let _ = writeln!(text, "    client {client}, second {second}: {n} {reason}");
             }
         }
         text

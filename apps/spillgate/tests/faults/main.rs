@@ -11,9 +11,11 @@ mod fault;
 mod findings;
 mod network;
 mod pipelines;
+mod preload;
 mod set;
 mod soak;
 mod trial;
+mod up;
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -95,6 +95,8 @@ pub(super) struct Set {
     /// Where clients reach the gateways.
     pub(super) gateways: Vec<SocketAddr>,
     members: Vec<Member>,
+    /// Where the others register: by the network of the tests, which is for processes of the set; and itself, for operators.
+    controller: Option<(SocketAddr, SocketAddr)>,
     folder: PathBuf,
     pids: Pids,
     memory: Arc<Mutex<HashMap<String, Resident>>>,
@@ -123,6 +125,7 @@ impl Set {
             network: Network::new(runtime.clone(), pids.clone()),
             gateways: Vec::new(),
             members: Vec::new(),
+            controller: None,
             folder,
             pids,
             memory: Arc::default(),
@@ -148,78 +151,92 @@ impl Set {
         Ok(set)
     }
 
-    /// Writes the files, and says what each process is started with.
+    /// Writes the files, and says what each process is started with. The controller comes first: the others register with it.
     fn lay_out(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let file = |name: &str| self.folder.join(name);
-        let (pipeline_file, topology_file) = (file("pipeline.yaml"), file("topology.yaml"));
+        let pipeline_file = self.file("pipeline.yaml");
         std::fs::write(&pipeline_file, plan.pipeline.text(plan.slo))?;
-        std::fs::write(file("pipeline.profile.yaml"), plan.pipeline.profiles())?;
-        let silence = plan
-            .suspect
-            .map(|suspect| format!("silence: {{ suspect: {suspect} }}\n"));
-        let mut topology = silence.unwrap_or_default() + "processes:\n";
-        let mut planned = Vec::new();
+        std::fs::write(self.file("pipeline.profile.yaml"), plan.pipeline.profiles())?;
+        self.add("controller", "controller", plan)?;
         for i in 0..plan.workers {
-            let modules = plan.pipeline.modules().iter();
-            let workers = modules
-                .map(|m| format!("{m}: 1"))
-                .collect::<Vec<_>>()
-                .join(", ");
-            planned.push((
-                "worker",
-                format!("worker-{i}"),
-                format!("workers: {{ {workers} }}"),
-            ));
+            self.add("worker", &format!("worker-{i}"), plan)?;
         }
-        planned.push((
-            "controller",
-            "controller".to_owned(),
-            "controllers: all".to_owned(),
-        ));
         for i in 0..plan.gateways {
-            planned.push((
-                "gateway",
-                format!("gateway-{i}"),
-                "gateway: true".to_owned(),
-            ));
+            self.add("gateway", &format!("gateway-{i}"), plan)?;
         }
-        for (command, name, roles) in planned {
-            let admin = self.port()?;
-            let mut arguments = vec![
-                command.to_owned(),
-                pipeline_file.display().to_string(),
-                format!("--topology={}", topology_file.display()),
-                format!("--name={name}"),
-                format!("--admin={admin}"),
-                format!("--parent={}", std::process::id()),
-            ];
-            let mut environment = plan.environment.clone();
-            let listen = self.port()?;
-            if command == "gateway" {
-                topology += &format!("  - {{ name: {name}, {roles} }}\n");
-                arguments.push(format!("--listen={listen}"));
-                arguments.extend(plan.flags.iter().cloned());
-                self.gateways.push(listen);
-            } else {
-                let proxy = self.network.proxy(&name, listen)?;
-                topology += &format!("  - {{ name: {name}, {roles}, address: \"{proxy}\" }}\n");
-                arguments.push(format!("--link-listen={listen}"));
+        Ok(())
+    }
+
+    /// A process more, which is not started yet.
+    fn add(&mut self, command: &'static str, name: &str, plan: &Plan) -> anyhow::Result<()> {
+        let (admin, listen) = (self.port()?, self.port()?);
+        let mut arguments = vec![
+            command.to_owned(),
+            self.file("pipeline.yaml").display().to_string(),
+            format!("--name={name}"),
+            format!("--admin={admin}"),
+            format!("--parent={}", std::process::id()),
+        ];
+        arguments.extend(plan.suspect.map(|suspect| format!("--suspect={suspect}")));
+        if command == "gateway" {
+            arguments.push(format!("--listen={listen}"));
+            arguments.extend(plan.flags.iter().cloned());
+            self.gateways.push(listen);
+        } else {
+            let proxy = self.network.proxy(name, listen)?;
+            arguments.push(format!("--address={proxy}"));
+            arguments.push(format!("--link-listen={listen}"));
+            if command == "controller" {
+                self.controller = Some((proxy, listen));
             }
-            if name == "worker-0" {
-                environment.extend(plan.of_first_worker.iter().cloned());
-            }
-            self.members.push(Member {
-                name,
-                command,
-                arguments,
-                environment,
-                admin,
-                log: plan.log.clone(),
-                child: None,
-                unread: None,
-            });
         }
-        std::fs::write(&topology_file, topology)?;
+        if command != "controller" {
+            let (controller, _) = self.controller.context("the controller comes first")?;
+            arguments.push(format!("--controllers={controller}"));
+        }
+        let mut environment = plan.environment.clone();
+        if name == "worker-0" {
+            environment.extend(plan.of_first_worker.iter().cloned());
+        }
+        self.members.push(Member {
+            name: name.to_owned(),
+            command,
+            arguments,
+            environment,
+            admin,
+            log: plan.log.clone(),
+            child: None,
+            unread: None,
+        });
+        Ok(())
+    }
+
+    /// Adds a worker with every module, and waits until gateways and controller have met it.
+    pub(super) fn join(&mut self, name: &str, plan: &Plan) -> anyhow::Result<()> {
+        let marks = self.marks();
+        self.add("worker", name, plan)?;
+        self.spawn(self.at(name))?;
+        self.waits_met(name, &marks)?;
+        let pids = self.pids.lock().unwrap().clone();
+        for (_, pid) in pids.iter().filter(|(of, _)| of == name) {
+            self.begin_memory_of(name, *pid);
+        }
+        Ok(())
+    }
+
+    /// Has a worker leave, and waits until it has ended and the gateways have forgotten it.
+    pub(super) fn leave(&mut self, name: &str) -> anyhow::Result<()> {
+        let marks = self.marks();
+        self.send(name, Signal::SIGTERM);
+        let status = self.waits_end(name)?;
+        if !status.success() {
+            bail!("{name} ended with {status}");
+        }
+        let what = format!("peer left peer=\"{name}\"");
+        let gateways = self.peers(name).into_iter();
+        for gateway in gateways.filter(|peer| peer.starts_with("gateway")) {
+            self.waits_said(&gateway, marks[&gateway], &what)?;
+        }
+        self.members.retain(|member| member.name != name);
         Ok(())
     }
 
@@ -275,13 +292,17 @@ impl Set {
     /// From now on memory counts as growth.
     pub(super) fn begin_memory(&self) {
         for (name, pid) in self.pids.lock().unwrap().clone() {
-            let now = resident(pid).unwrap_or_default();
-            let both = Resident {
-                first: now,
-                most: now,
-            };
-            self.memory.lock().unwrap().insert(name, both);
+            self.begin_memory_of(&name, pid);
         }
+    }
+
+    fn begin_memory_of(&self, name: &str, pid: u32) {
+        let now = resident(pid).unwrap_or_default();
+        let both = Resident {
+            first: now,
+            most: now,
+        };
+        self.memory.lock().unwrap().insert(name.to_owned(), both);
     }
 
     /// By how much the memory of a process has grown at most, in MB.
@@ -373,6 +394,17 @@ impl Set {
     fn at(&self, name: &str) -> usize {
         let at = self.members.iter().position(|m| m.name == name);
         at.expect("a process of the set")
+    }
+
+    /// Where operators reach the controller.
+    pub(super) fn controller(&self) -> anyhow::Result<SocketAddr> {
+        let (_, listens) = self.controller.context("a set has a controller")?;
+        Ok(listens)
+    }
+
+    /// All processes.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.members.iter().map(|m| &*m.name).collect()
     }
 
     /// Sends a signal to a process.

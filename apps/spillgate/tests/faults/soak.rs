@@ -6,7 +6,6 @@
 
 mod lives;
 mod plan;
-mod up;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,10 +15,10 @@ use tokio::runtime::Handle;
 
 use crate::client::{Counts, Load, Sheet};
 use crate::findings::counts_text;
-use crate::pipelines::{MODULES, WORKER_RATE};
+use crate::pipelines::{MODULES, Pipeline, WORKER_RATE};
+use crate::up::Up;
 use lives::Lives;
 use plan::{Plan, What};
-use up::Up;
 
 /// How long the soak lasts, in minutes.
 pub(super) const MINUTES: &str = "SPILLGATE_SOAK_MINUTES";
@@ -29,6 +28,7 @@ pub(super) const SEED: &str = "SPILLGATE_SOAK_SEED";
 /// Worker processes of each module.
 const WORKERS: usize = 2;
 const GATEWAYS: usize = 2;
+const SLO: &str = "600ms";
 /// Part of the capacity that is asked for.
 const LOAD: f64 = 0.8;
 /// A process that is stopped goes on after this long.
@@ -52,7 +52,12 @@ pub(super) fn run(runtime: &Handle, minutes: f64, seed: u64) -> anyhow::Result<b
         plan.faults.len(),
         names.len()
     );
-    let mut up = Up::start(GATEWAYS, WORKERS)?;
+    let workers = MODULES.map(|module| format!("{module}={WORKERS}"));
+    let flags = [
+        format!("--gateways={GATEWAYS}"),
+        format!("--workers={}", workers.join(",")),
+    ];
+    let mut up = Up::start(Pipeline::Branches, SLO, &flags, &[])?;
     println!("soak: files and logs are in {}", up.folder().display());
     let rate = LOAD * WORKERS as f64 * WORKER_RATE / GATEWAYS as f64;
     let load = Load::start(runtime, up.gateways(), rate);

@@ -11,7 +11,7 @@ use crate::findings::Findings;
 use crate::set::{Plan, Set};
 
 /// No process grows by more than this, in MB.
-const GROWTH_MAX: f64 = 48.0;
+pub(super) const GROWTH_MAX: f64 = 48.0;
 /// Throughput is back when a second brings this part of what it should.
 const BACK: f64 = 0.85;
 /// The second that is looked at moves by so much.
@@ -56,17 +56,7 @@ impl Trial {
         let sheets = self.load.finish();
         let mut findings = Findings::default();
         for (gateway, sheet) in sheets.iter().enumerate() {
-            let all = sheet.all();
             findings.count(gateway, sheet);
-            for (n, what) in [
-                (all.missing, "no answer"),
-                (all.twice, "two answers"),
-                (all.wrong, "a wrong result"),
-            ] {
-                findings.holds(n == 0, || {
-                    format!("{n} requests of gateway-{gateway} have {what}")
-                });
-            }
         }
         findings.at_most("growth of memory", self.set.growth(), GROWTH_MAX, " MB");
         for dead in self.set.dead() {
@@ -129,6 +119,19 @@ pub(super) struct Disturbance {
 }
 
 impl Served {
+    /// What holds, and that each request was completed.
+    pub(super) fn completes_all(mut self) -> Findings {
+        let (mut failed, mut bad) = (0, 0);
+        for sheet in &self.sheets {
+            let all = sheet.all();
+            failed += all.failed;
+            bad += all.bad();
+        }
+        self.findings.at_most("failed", failed as f64, 0.0, "");
+        self.findings.at_most("not completed", bad as f64, 0.0, "");
+        self.findings
+    }
+
     /// Completed requests a second in this time.
     pub(super) fn rate(&self, from: Instant, to: Instant) -> f64 {
         let times = Sheet::completions(&self.sheets);

@@ -3,6 +3,7 @@
 
 mod folder;
 mod ipv6;
+mod pipelines;
 mod reload;
 mod restarts;
 mod values;

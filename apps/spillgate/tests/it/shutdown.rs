@@ -153,6 +153,7 @@ async fn nothing_is_left_of_what_was_served_before_a_reload() {
     let revision = Revision {
         id: RevisionId(1),
         deployments: vec![deployment],
+        roles: Vec::new(),
     };
     let renewer = server.renewer();
     let renewed = tokio::task::spawn_blocking(move || renewer.renew(revision));

@@ -258,6 +258,7 @@ impl TestServer {
         let revision = Revision {
             id: RevisionId(0),
             deployments,
+            roles: Vec::new(),
         };
         let starting = Server::start(context, telemetry, port, admin, revision);
         let starting = tokio::spawn(starting);
@@ -277,7 +278,7 @@ impl TestServer {
 
     /// What serves other pipelines from then on.
     pub(crate) fn renewer(&self) -> Renewer {
-        self.server.renewer()
+        self.server.renewers()[0].clone()
     }
 
     /// The hosts of its pipelines.

@@ -94,11 +94,16 @@ fn a_request_is_a_tree_of_its_modules() {
 #[test]
 fn in_a_topology_each_module_has_its_process_and_the_way_between_them_its_time() {
     let known = KnownProcesses::default();
-    let names = ["gateway-0", "detect-0", "rest", "rest"];
-    let workers = (0..).map(WorkerId).zip(names.map(str::to_owned)).collect();
-    let here = "gateway-0".to_owned();
-    known.set(Processes { here, workers }).unwrap();
-    let spans = spans_in(known, &testing::completed(&testing::pipeline()));
+    let processes = Processes::new("gateway-0");
+    known.set(processes.clone()).unwrap();
+    // It may have the id of a worker that left.
+    let [pipeline, other] = [(); 2].map(|()| testing::pipeline());
+    processes.join(&pipeline, &"left".into(), [WorkerId(2)]);
+    // Another pipeline gives ids of its own.
+    processes.join(&other, &"other".into(), [WorkerId(1), WorkerId(2)]);
+    processes.join(&pipeline, &"detect-0".into(), [WorkerId(1)]);
+    processes.join(&pipeline, &"rest".into(), [WorkerId(2), WorkerId(3)]);
+    let spans = spans_in(known, &testing::completed(&pipeline));
     let told = |span: &SpanData| {
         let told = ["spillgate.process", "spillgate.from"];
         let of = span.attributes.iter();

@@ -69,6 +69,7 @@ fn harness_of(pipeline: Pipeline, workers: u32) -> Harness {
         pipeline: &Arc::new(pipeline),
         planned: &Arc::new(planned),
         places: &places,
+        turn: 0,
         seed: 1,
         born: Timestamp::ZERO,
     });

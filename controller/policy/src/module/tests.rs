@@ -285,10 +285,20 @@ fn in_a_topology_the_number_is_told_and_the_workers_are_left_alone() {
 
 #[test]
 fn a_fixed_number_is_wanted_and_the_source_wants_none() {
-    let module = Module::new(None);
+    let mut module = Module::new(None);
     let view = module.controller.workers_view().unwrap();
     assert_eq!((view.wanted.workers, view.serving), (2, 2));
     assert_eq!(view.wanted.reason, scaling::Reason::Fixed);
+    let wanted = |module: &Module| module.controller.workers_view().unwrap().wanted;
+    let joined = Place {
+        worker: WorkerId(2),
+        module: ModuleId(1),
+        device: DeviceId(2),
+    };
+    module.on(ms(1), ControllerEvent::Joined(vec![joined]));
+    assert_eq!(wanted(&module).workers, 3, "as many as there are");
+    module.on(ms(2), ControllerEvent::Left(DeviceId(0)));
+    assert_eq!(wanted(&module).workers, 2);
     let source = Module::of(ModuleId::SOURCE, DropPolicy::PARD, None);
     assert_eq!(source.controller.workers_view(), None);
 }

@@ -5,6 +5,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, BatchReport, Message, Place, ToGateway};
 
 use super::{ControllerCommand, ModuleController};
+use crate::scaling::{ModuleScaling, Scaler};
 
 /// A worker as its controller sees it.
 pub(super) struct Worker {
@@ -46,6 +47,7 @@ impl ModuleController {
                 self.slow.join();
             }
         }
+        self.want_all();
     }
 
     /// A device is none of the pipeline's any more.
@@ -64,6 +66,15 @@ impl ModuleController {
             self.slow.swap_remove(ordinal as usize);
         }
         self.planner.set_workers(self.n_up());
+        self.want_all();
+    }
+
+    /// A number that does not follow the load is that of the workers that there are.
+    fn want_all(&mut self) {
+        if self.scales_at.is_none() {
+            let fixed = ModuleScaling::fixed(self.workers.len() as u32);
+            self.scaler = Scaler::new(fixed, self.born);
+        }
     }
 
     /// A worker takes requests from now on, or no more. One that is set aside takes none.

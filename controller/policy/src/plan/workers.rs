@@ -85,6 +85,13 @@ impl PlacedWorkers {
         following(planned, (least, most), CarriedOut::Here)
     }
 
+    /// How many workers are wanted where workers register: as many as the pipeline file says.
+    pub fn scaling_of_registered(pipeline: &Pipeline, planned: &Planned) -> ScalingConfig {
+        let bounds = pipeline.modules.iter();
+        let bounds = bounds.map(|module| (module.workers.min, module.workers.max));
+        scaling(planned, bounds.unzip(), CarriedOut::Elsewhere)
+    }
+
     /// How many workers are wanted where these are the workers of a topology: as many as these, but where the pipeline file gives a
     /// range. `None` when it gives none.
     pub fn scaling_of_topology(
@@ -107,17 +114,25 @@ fn following(
     (least, most): (Vec<u32>, Vec<u32>),
     carried_out: CarriedOut,
 ) -> Option<ScalingConfig> {
+    (least != most).then(|| scaling(planned, (least, most), carried_out))
+}
+
+fn scaling(
+    planned: &Planned,
+    (least, most): (Vec<u32>, Vec<u32>),
+    carried_out: CarriedOut,
+) -> ScalingConfig {
     let throughput = |module: usize| {
         let execution = planned.duration(ModuleId(module as u16));
         f64::from(planned.batch[module]) / execution.as_secs_f64()
     };
-    (least != most).then(|| ScalingConfig {
+    ScalingConfig {
         throughput: (0..most.len()).map(throughput).collect(),
         least,
         most,
         cool_down: COOL_DOWN_DEFAULT,
         carried_out,
-    })
+    }
 }
 
 /// The devices of a module's workers, the first `workers: min` of which serve from the start.

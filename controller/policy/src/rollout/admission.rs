@@ -29,6 +29,17 @@ impl Share {
         f64::from(self.0) / f64::from(Self::PARTS)
     }
 
+    /// So many hundredths of a percent; `None` where that is more than all.
+    pub fn of_parts(parts: u32) -> Option<Share> {
+        let parts = u16::try_from(parts).ok()?;
+        (parts <= Self::PARTS).then_some(Share(parts))
+    }
+
+    /// In hundredths of a percent.
+    pub fn parts(self) -> u32 {
+        u32::from(self.0)
+    }
+
     /// What is left of all.
     #[must_use]
     pub fn rest(self) -> Share {

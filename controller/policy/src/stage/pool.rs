@@ -104,7 +104,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// An empty pool. Its gateways begin with another worker each where several are idle: `turn` is their number.
+    /// An empty pool. Its gateways begin with another worker each where several are idle: `turn` differs between them.
     pub(crate) fn new(
         pipeline: &Pipeline,
         module: ModuleId,

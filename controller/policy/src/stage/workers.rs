@@ -105,7 +105,7 @@ impl Stage {
         self.dispatcher.n_up()
     }
 
-    /// Whether a worker takes requests, if there is any.
+    /// Whether a worker takes requests.
     pub(crate) fn takes_requests(&self) -> bool {
         self.dispatcher.takes_requests()
     }

@@ -18,6 +18,7 @@ use spillgate_protocol::message::{
     Address, Envelope, EnvelopeSender, Message, ToController, ToDevice, ToGateway,
 };
 
+use super::outbox::Outbox;
 use super::{CHECKED_ONE_IN, Command, Control, OpenRequest, Outboxes, Outgoing, PipelineHost};
 use crate::record::RequestRecord;
 
@@ -25,8 +26,10 @@ use crate::record::RequestRecord;
 pub(super) type Effects = SmallVec<[Effect; 2]>;
 
 pub(super) enum Effect {
-    /// The outbox to a device is to be sent.
+    /// The outbox to a device of this process is to be sent.
     Send(DeviceId),
+    /// The outbox to a device of another process is to be sent.
+    SendTo(Arc<Outbox>),
     /// The outbox to other processes is to be sent.
     SendElsewhere,
     /// A client is told what its frames should be like.
@@ -275,9 +278,15 @@ impl PipelineHost {
     ) {
         let to = outgoing.envelope.to;
         if let Address::Device(device) = to {
-            self.log_scaling(&outgoing.envelope.message);
-            self.outboxes().devices[device.idx()].put(outgoing);
-            effects.push(Effect::Send(device));
+            if let Some(outbox) = self.outboxes().device(device) {
+                self.log_scaling(&outgoing.envelope.message);
+                outbox.put(outgoing);
+                effects.push(Effect::Send(device));
+            } else if let Some(outbox) = control.others.outbox(device) {
+                outbox.put(outgoing);
+                effects.push(Effect::SendTo(outbox.clone()));
+            }
+            // One that has left hears nothing more, and the roles know that it left.
             return;
         }
         if !self.holds(to) {
@@ -313,7 +322,7 @@ impl PipelineHost {
         }
     }
 
-    fn outboxes(&self) -> &Outboxes {
+    pub(super) fn outboxes(&self) -> &Outboxes {
         let outboxes = self.outboxes.get();
         outboxes.expect("a host is connected before it serves")
     }
@@ -322,7 +331,12 @@ impl PipelineHost {
     fn perform(&self, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Send(device) => self.outboxes().devices[device.idx()].send(),
+                Effect::Send(device) => {
+                    if let Some(outbox) = self.outboxes().device(device) {
+                        outbox.send();
+                    }
+                }
+                Effect::SendTo(outbox) => outbox.send(),
                 Effect::SendElsewhere => self.outboxes().elsewhere.send(),
                 Effect::Ask(stream, asked) => self.asks.tell(stream, asked),
                 Effect::End(ended) => self.answer(*ended),

@@ -108,16 +108,17 @@ impl PipelineHost {
     /// A role of another process says something to a gateway or controller of this one. `brought` comes with the end of a batch,
     /// one entry a member.
     pub fn heard(&self, mut envelope: Envelope<Arc<Job>>, brought: Vec<ItemOutputs>) {
-        // Freed without the host's lock.
+        // Freed without the host's lock, and so is what a worker brings that has left.
         let mut unwanted = Vec::new();
+        let mut brought = brought.into_iter();
         self.act(|control, now, effects| {
             if let Message::Gateway(ToGateway::Finished {
                 worker, members, ..
             }) = &mut envelope.message
-                && let Some(Place { module, device, .. }) = self.workers.get(*worker)
+                && let Some(Place { module, device, .. }) = control.others.place(*worker)
                 && envelope.from == Address::Device(device)
             {
-                for (member, brought) in members.iter_mut().zip(brought) {
+                for (member, brought) in members.iter_mut().zip(brought.by_ref()) {
                     let Some(open) = control.awaited(*worker, member.request) else {
                         unwanted.push(brought);
                         continue;

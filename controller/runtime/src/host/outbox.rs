@@ -39,6 +39,16 @@ impl Outbox {
         }
     }
 
+    /// An empty one for another receiver on the same way.
+    pub(super) fn on_same_way(&self) -> Self {
+        Outbox::new(self.way.clone())
+    }
+
+    /// Takes out what is not sent yet.
+    pub(super) fn empty(&self) -> VecDeque<Outgoing> {
+        std::mem::take(&mut self.pending.lock().envelopes)
+    }
+
     /// Puts an envelope behind the others. [`Outbox::send`] is to follow, without the host's lock.
     pub(super) fn put(&self, envelope: Outgoing) {
         self.pending.lock().envelopes.push_back(envelope);

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_link::links::{PeerLinks, PeerLinksConfig, Roles, Security};
-use spillgate_link::serve;
+use spillgate_link::Complaints;
+use spillgate_link::links::{PeerLinks, PeerLinksConfig, PeerRoles, Roles};
+use spillgate_link::serve::{LinkPort, LinkPortConfig};
 use spillgate_link::tls::LinkTls;
 use spillgate_link::wire::{ItemOutputs, Parcel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::membership::{Member, MemberDevice, MemberIds, OwnIds};
 use spillgate_protocol::message::{Address, Envelope, Message, ToDevice};
-use spillgate_protocol::session::rights::{LinkProcess, RoleHolder, Roster};
-use spillgate_protocol::session::{Greeting, PipelineHash, Timing};
+use spillgate_protocol::session::rights::SET_DEFAULT;
+use spillgate_protocol::session::{Greeting, PipelineHash, Timing, WireVersions};
 use spillgate_protocol::values::Peer;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -25,40 +27,64 @@ pub(crate) const DEVICE: Address = Address::Device(DeviceId(0));
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The roles of the tests' topology.
-fn roster() -> Roster {
-    let seats = [
-        (GATEWAY, "front", "gateway"),
-        (CONTROLLER, "control", "controller of a"),
-        (DEVICE, "a-1", "worker"),
-    ];
-    let seats = seats.map(|(role, process, what)| {
-        let (process, what) = (process.into(), what.to_owned());
-        (role, RoleHolder { process, what })
-    });
-    seats.into_iter().collect()
+/// A process with this role alone.
+fn member(role: Address, life: Incarnation) -> Member {
+    let mut member = Member {
+        name: "front".into(),
+        incarnation: life,
+        version: "test".into(),
+        address: None,
+        is_gateway: false,
+        controllers: Vec::new(),
+        devices: Vec::new(),
+    };
+    match role {
+        Address::Gateway(_) => member.is_gateway = true,
+        Address::Controller(module) => {
+            member.name = "control".into();
+            member.controllers.push(module);
+        }
+        Address::Device(id) => {
+            member.name = format!("a-{}", id.0 + 1).into();
+            member.devices.push(MemberDevice {
+                name: "cpu:0".into(),
+                workers: vec![ModuleId(0).into()],
+            });
+        }
+    }
+    member
 }
 
 /// Roles that write down what they hear.
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) news: Mutex<Vec<String>>,
+    /// Who joined and left.
+    pub(crate) members: Mutex<Vec<String>>,
     /// Deadlines of requests, by this process's clock.
     pub(crate) deadlines: Mutex<Vec<Timestamp>>,
 }
 
 impl Roles for Heard {
-    fn met(&self, peer: &Greeting) {
-        self.note(&format!("met {}", peer.incarnation.0));
+    fn joined(&self, member: &Arc<Member>, _: &MemberIds) {
+        self.members.lock().push(format!("{} joined", member.name));
     }
 
-    fn parted(&self, peer: &Greeting, _: &str) {
-        self.note(&format!("parted {}", peer.incarnation.0));
+    fn left(&self, member: &Arc<Member>, _: &MemberIds) {
+        self.members.lock().push(format!("{} left", member.name));
     }
 
-    fn doubted(&self, peer: &Greeting, is_suspected: bool) {
+    fn met(&self, peer: &PeerRoles) {
+        self.note(&format!("met {}", peer.member().incarnation.0));
+    }
+
+    fn parted(&self, peer: &PeerRoles, _: &str) {
+        self.note(&format!("parted {}", peer.member().incarnation.0));
+    }
+
+    fn doubted(&self, peer: &PeerRoles, is_suspected: bool) {
         let what = if is_suspected { "suspected" } else { "trusted" };
-        self.note(&format!("{what} {}", peer.incarnation.0));
+        self.note(&format!("{what} {}", peer.member().incarnation.0));
     }
 
     fn heard(&self, _: Peer, envelope: Envelope<Parcel>, _: Vec<ItemOutputs>) {
@@ -71,18 +97,18 @@ impl Roles for Heard {
         }
     }
 
-    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
-        self.note(&format!("ended at {}: {requests:?}", peer.incarnation.0));
+    fn ended(&self, requests: Vec<RequestId>) {
+        self.note(&format!("ended: {requests:?}"));
     }
 
-    fn lacking(&self, _: Peer, greeting: &Greeting, envelope: Envelope<Parcel>) {
+    fn lacking(&self, _: Peer, peer: &PeerRoles, envelope: Envelope<Parcel>) {
         let Message::Device(message) = envelope.message else {
             panic!("only requests are given back");
         };
         let requests = message.requests();
         self.note(&format!(
             "lacking at {}: {requests:?}",
-            greeting.incarnation.0
+            peer.member().incarnation.0
         ));
     }
 }
@@ -114,6 +140,9 @@ impl Heard {
 pub(crate) struct Process {
     pub(crate) heard: Arc<Heard>,
     pub(crate) links: Arc<PeerLinks>,
+    /// That of [`Process::listens`].
+    pub(crate) port: Arc<LinkPort>,
+    pub(crate) complaints: Arc<Complaints>,
     began: Instant,
     ahead: Duration,
     pub(crate) life: Incarnation,
@@ -125,45 +154,93 @@ impl Process {
         Self::of(role, life, ahead, PipelineHash::default())
     }
 
-    pub(crate) fn of(role: Address, life: u64, ahead: Duration, pipeline: PipelineHash) -> Self {
-        Self::with(role, life, ahead, pipeline, None)
+    pub(crate) fn of(role: Address, life: u64, ahead: Duration, hash: PipelineHash) -> Self {
+        Self::with(member(role, Incarnation(life)), ahead, hash, None)
+    }
+
+    /// One that has another name.
+    pub(crate) fn named(role: Address, life: u64, name: &str) -> Self {
+        let mut member = member(role, Incarnation(life));
+        member.name = name.into();
+        Self::with(member, Duration::ZERO, PipelineHash::default(), None)
+    }
+
+    /// One that serves that pipeline.
+    pub(crate) fn serving(role: Address, life: u64, pipeline: &str) -> Self {
+        let member = member(role, Incarnation(life));
+        let hash = PipelineHash::default();
+        Self::for_pipeline(pipeline, member, Duration::ZERO, hash, None)
+    }
+
+    /// One that listens at any port, and says at which.
+    pub(crate) async fn listening(role: Address, life: u64) -> Self {
+        let listener = TcpListener::bind(any()).await.unwrap();
+        let mut member = member(role, Incarnation(life));
+        member.address = Some(format!(":{}", listener.local_addr().unwrap().port()).into());
+        let process = Self::with(member, Duration::ZERO, PipelineHash::default(), None);
+        process.serves(listener);
+        process
     }
 
     /// One that shows certificates, or speaks plain text.
     pub(crate) fn secure(role: Address, life: u64, tls: Option<Arc<LinkTls>>) -> Self {
-        let pipeline = PipelineHash::default();
-        Self::with(role, life, Duration::ZERO, pipeline, tls)
+        let (member, hash) = (member(role, Incarnation(life)), PipelineHash::default());
+        Self::with(member, Duration::ZERO, hash, tls)
     }
 
     fn with(
-        role: Address,
-        life: u64,
+        member: Member,
         ahead: Duration,
-        pipeline: PipelineHash,
+        hash: PipelineHash,
+        tls: Option<Arc<LinkTls>>,
+    ) -> Self {
+        Self::for_pipeline("one", member, ahead, hash, tls)
+    }
+
+    fn for_pipeline(
+        pipeline: &str,
+        member: Member,
+        ahead: Duration,
+        hash: PipelineHash,
         tls: Option<Arc<LinkTls>>,
     ) -> Self {
         let (heard, began) = (Arc::new(Heard::default()), Instant::now());
-        let life = Incarnation(life);
+        let life = member.incarnation;
         let me = Greeting {
-            addresses: vec![role],
-            version: "test".to_owned(),
-            pipeline,
-            incarnation: life,
+            member: Arc::new(member),
+            set: SET_DEFAULT.into(),
+            pipeline: pipeline.into(),
+            hash,
+            wire: WireVersions::OWN,
+            published: None,
         };
+        let (complaints, timing) = (Arc::new(Complaints::default()), Timing::default());
+        let port = LinkPort::new(LinkPortConfig {
+            timing,
+            seed: life.0,
+            tls: tls.clone(),
+            complaints: complaints.clone(),
+            revisions: None,
+        });
         let links = PeerLinks::new(PeerLinksConfig {
+            own: OwnIds::alone(&me.member),
             me: Arc::new(me),
-            timing: Timing::default(),
+            fixed: Vec::new(),
+            timing,
             seed: life.0,
             now: Arc::new(move || Timestamp::ZERO + ahead + began.elapsed()),
             roles: heard.clone(),
-            security: tls.map(|tls| Security {
-                tls,
-                roster: roster(),
-            }),
+            tls,
+            complaints: complaints.clone(),
+            revisions: None,
         });
+        port.add(links.clone());
+        links.begin();
         Process {
             heard,
             links,
+            port,
+            complaints,
             began,
             ahead,
             life,
@@ -179,23 +256,24 @@ impl Process {
     pub(crate) async fn listens(&self, at: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (links, stop) = (self.links.clone(), self.stop.clone());
-        tokio::spawn(serve::serve(links, listener, stop.cancelled_owned()));
+        self.serves(listener);
         address
     }
 
-    /// Dials a process of which it knows the address alone.
+    fn serves(&self, listener: TcpListener) {
+        let (port, stop) = (self.port.clone(), self.stop.clone());
+        tokio::spawn(port.serve(listener, stop.cancelled_owned()));
+    }
+
+    /// Dials a process of which it knows the address alone. Without certificates it may be any.
     pub(crate) fn dials(&self, at: SocketAddr) {
-        let peer = LinkProcess {
-            name: "any".into(),
-            kinds: Vec::new(),
-        };
-        self.links.dial(at.to_string(), peer);
+        self.links.register(at.to_string());
     }
 
     pub(crate) async fn ends(&self) {
         self.stop.cancel();
         self.links.end().await;
+        self.port.end().await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_link::tls::LinkTls;
 use spillgate_protocol::message::Address;
 use spillgate_protocol::session::entrance::STRANGERS_MAX;
-use spillgate_protocol::session::rights::{Kind, LinkProcess};
+use spillgate_protocol::session::rights::{Kind, LinkProcess, SET_DEFAULT};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use super::process::{CONTROLLER, DEVICE, GATEWAY, PATIENCE, Process, any};
 
 fn member(name: &str, kind: Kind) -> LinkProcess {
     LinkProcess {
-        name: name.into(),
+        name: Some(name.into()),
         kinds: vec![kind],
     }
 }
@@ -35,7 +35,7 @@ fn secure(role: Address, life: u64, authority: &Authority, names: &[&str]) -> Pr
 
 /// A process with a certificate of that name.
 fn with(role: Address, life: u64, authority: &Authority, name: &str) -> Process {
-    let tls = LinkTls::new(authority.files(name)).unwrap();
+    let tls = LinkTls::new(authority.files(name), SET_DEFAULT.into()).unwrap();
     Process::secure(role, life, Some(Arc::new(tls)))
 }
 
@@ -90,9 +90,9 @@ async fn a_process_that_listens_and_is_not_the_one_that_was_dialled_is_refused()
     let authority = Authority::new("dialled");
     let gateway = secure(GATEWAY, 21, &authority, &["gateway.spillgate"]);
     let device = secure(DEVICE, 22, &authority, &["a-2.worker.spillgate"]);
-    let dialler = "process a-1 is a worker in the topology, its certificate is for a-2.worker.spillgate; give it a \
+    let dialler = "process a-1 should be a worker, its certificate is for a-2.worker.spillgate; give it a \
                    certificate with the name worker.spillgate";
-    let listener = "this process's certificate has not the names of its roles in the topology";
+    let listener = "this process's certificate has not the names of its roles";
     refused(&gateway, &device, worker(), dialler, listener).await;
 }
 
@@ -101,7 +101,7 @@ async fn a_process_that_listens_greets_only_as_what_its_certificate_names() {
     let authority = Authority::new("listens");
     let gateway = secure(GATEWAY, 31, &authority, &["gateway.spillgate"]);
     let other = secure(CONTROLLER, 32, &authority, &["worker.spillgate"]);
-    let why = "peer control greets as controller of a, its certificate is for worker.spillgate";
+    let why = "peer control greets as controller, its certificate is for worker.spillgate";
     let listener = format!("the peer refuses this process: {why}");
     refused(&gateway, &other, worker(), why, &listener).await;
 }
@@ -150,7 +150,7 @@ async fn an_expired_certificate_is_refused_by_either_side() {
     let gateway = with(GATEWAY, 53, &authority, "old-gateway");
     let device = secure(DEVICE, 54, &authority, &["worker.spillgate"]);
     refused(&gateway, &device, worker(), mine, theirs).await;
-    let warnings = LinkTls::new(authority.files("old-worker")).unwrap();
+    let warnings = LinkTls::new(authority.files("old-worker"), SET_DEFAULT.into()).unwrap();
     let warnings = warnings.warnings(&worker());
     assert!(
         warnings[0].contains("has expired: peers will refuse it"),
@@ -193,7 +193,7 @@ async fn new_connections_use_the_certificates_that_were_read_last() {
     let authority = Authority::new("reload");
     let gateway = secure(GATEWAY, 81, &authority, &["gateway.spillgate"]);
     authority.certificate("worker", &["worker.spillgate"], |_| {});
-    let tls = Arc::new(LinkTls::new(authority.files("worker")).unwrap());
+    let tls = Arc::new(LinkTls::new(authority.files("worker"), SET_DEFAULT.into()).unwrap());
     let device = Process::secure(DEVICE, 82, Some(tls.clone()));
     let at = device.listens(any()).await;
     gateway.links.dial(at.to_string(), worker());
@@ -219,8 +219,7 @@ async fn new_connections_use_the_certificates_that_were_read_last() {
     let logs = Logs::begin();
     let third = secure(GATEWAY, 84, &authority, &["gateway.spillgate"]);
     third.links.dial(at.to_string(), worker());
-    let why =
-        "process a-1 is a worker in the topology, its certificate is for b-0.worker.spillgate";
+    let why = "process a-1 should be a worker, its certificate is for b-0.worker.spillgate";
     logs.waits_for(&at.to_string(), why).await;
     assert!(third.heard.is_empty());
 }

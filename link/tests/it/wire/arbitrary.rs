@@ -2,6 +2,7 @@
 
 mod messages;
 mod policy;
+mod publication;
 mod values;
 
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use spillgate_link::wire::bounds::{RATIO_MAX, SPAN_MAX, TIMESTAMP_MAX};
 use spillgate_link::wire::{ItemOutputs, Packet, Parcel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, Incarnation, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_protocol::membership::{Listed, Member, MemberDevice, MemberState, MemberWorker};
 use spillgate_protocol::message::{Address, Envelope, Message, ToGateway};
 use spillgate_protocol::session::{
-    ADDRESSES_MAX, Answer, Frame, Greeting, PipelineHash, VERSION_BYTES_MAX,
+    Answer, Frame, Greeting, PipelineHash, ROLES_MAX, VERSION_BYTES_MAX, WireVersions,
 };
 
 /// A packet of any kind.
@@ -27,6 +29,13 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
         1 => vec(request_id(), 0..4).prop_map(Packet::Ended),
         1 => lacking().prop_map(Packet::Lacking),
         1 => "[ -~]{0,40}".prop_map(Packet::Refused),
+        1 => vec(listed(), 0..4).prop_map(Packet::Members),
+        1 => Just(Packet::Leaves),
+        1 => "[ -~]{0,40}".prop_map(Packet::Notice),
+        1 => publication::publication().prop_map(|of| Packet::Published(Arc::new(of))),
+        1 => publication::reports().prop_map(Packet::Revisions),
+        1 => publication::operation().prop_map(Packet::Operation),
+        1 => publication::operated().prop_map(Packet::Operated),
     ]
 }
 
@@ -46,19 +55,65 @@ fn session() -> impl Strategy<Value = Frame> {
 }
 
 prop_compose! {
-    fn greeting()(
-        addresses in prop_oneof![vec(address(), 0..4), vec(address(), ADDRESSES_MAX)],
-        version in vec(proptest::char::range(' ', '~'), 0..VERSION_BYTES_MAX),
-        pipeline in any::<[u8; 32]>(),
+    fn member()(
+        name in "[ -~]{0,40}",
         incarnation in any::<u64>(),
-    ) -> Greeting {
-        Greeting {
-            addresses,
-            version: version.into_iter().collect(),
-            pipeline: PipelineHash(pipeline),
+        version in vec(proptest::char::range(' ', '~'), 0..VERSION_BYTES_MAX),
+        address in proptest::option::of("[ -~]{1,40}"),
+        is_gateway in any::<bool>(),
+        controllers in prop_oneof![vec(any::<u16>(), 0..4), vec(any::<u16>(), ROLES_MAX)],
+        devices in vec(("[ -~]{0,10}", vec(any::<(u16, u64)>(), 0..4)), 0..4),
+    ) -> Member {
+        let worker = |(module, profile)| MemberWorker {
+            module: ModuleId(module),
+            profile,
+        };
+        let devices = devices.into_iter().map(|(name, workers)| MemberDevice {
+            name: name.into(),
+            workers: workers.into_iter().map(worker).collect(),
+        });
+        Member {
+            name: name.into(),
             incarnation: Incarnation(incarnation),
+            version: version.into_iter().collect::<String>().into(),
+            address: address.map(Into::into),
+            is_gateway,
+            controllers: controllers.into_iter().map(ModuleId).collect(),
+            devices: devices.collect(),
         }
     }
+}
+
+prop_compose! {
+    fn greeting()(
+        member in member(),
+        (set, pipeline) in ("[ -~]{0,40}", "[ -~]{0,40}"),
+        hash in any::<[u8; 32]>(),
+        (oldest, newest) in any::<(u32, u32)>(),
+        published in proptest::option::of(publication::publication()),
+    ) -> Greeting {
+        Greeting {
+            member: Arc::new(member),
+            set: set.into(),
+            pipeline: pipeline.into(),
+            hash: PipelineHash(hash),
+            wire: WireVersions { oldest, newest },
+            published: published.map(Arc::new),
+        }
+    }
+}
+
+fn listed() -> impl Strategy<Value = Listed> {
+    const STATES: [MemberState; 4] = [
+        MemberState::Joining,
+        MemberState::Serving,
+        MemberState::Leaving,
+        MemberState::Suspected,
+    ];
+    (member(), proptest::sample::select(&STATES[..])).prop_map(|(member, state)| Listed {
+        member: Arc::new(member),
+        state,
+    })
 }
 
 fn address() -> impl Strategy<Value = Address> {
@@ -76,7 +131,9 @@ fn message() -> impl Strategy<Value = Packet> {
         messages::to_controller().prop_map(|message| (Message::Controller(message), Vec::new())),
         messages::to_device().prop_map(|message| (Message::Device(message), Vec::new())),
     ];
-    (address(), any::<(u64, u16)>(), content).prop_map(|(from, (incarnation, to), content)| {
+    let listed = proptest::option::of("[ -~]{1,40}");
+    let about = (address(), any::<(u64, u16)>(), listed);
+    (about, content).prop_map(|((from, (incarnation, to), listed), content)| {
         let (message, mut brought): (Message<Parcel>, Vec<ItemOutputs>) = content;
         let incarnation = Incarnation(incarnation);
         for member in &mut brought {
@@ -93,7 +150,11 @@ fn message() -> impl Strategy<Value = Packet> {
             to,
             message,
         };
-        Packet::Message { envelope, brought }
+        Packet::Message {
+            envelope,
+            brought,
+            listed: listed.map(Into::into),
+        }
     })
 }
 
@@ -121,6 +182,7 @@ pub(crate) fn for_gateway(message: ToGateway) -> Packet {
             message: Message::Gateway(message),
         },
         brought: Vec::new(),
+        listed: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn envelope(to: pb::address::Role, message: Message) -> pb::Packet {
         incarnation: 1,
         to: Some(address(to)),
         message: Some(message),
+        ..pb::Envelope::default()
     })))
 }
 

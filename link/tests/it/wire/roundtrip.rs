@@ -16,10 +16,11 @@ use crate::wire::sizes;
 
 /// Reads bytes as a peer's process does. What is read is written and read again as the same bytes: NaN differs from itself.
 fn read(bytes: Bytes) -> Option<Packet> {
-    let packet = decode(pb::Packet::decode(bytes).ok()?).ok()?;
+    let packet = decode(pb::Packet::decode(bytes).ok()?).ok()??;
     let written = encode(&packet).encode_to_vec();
     let again = pb::Packet::decode(&*written).expect("it was written here");
     let again = decode(again).expect("it was read before");
+    let again = again.expect("it is known");
     assert_eq!(encode(&again).encode_to_vec(), written);
     Some(packet)
 }
@@ -71,7 +72,7 @@ proptest! {
     fn a_packet_comes_back_as_it_was_sent(packet in packet()) {
         let bytes = Bytes::from(encode(&packet).encode_to_vec());
         let read = decode(pb::Packet::decode(bytes).unwrap());
-        prop_assert_eq!(read.as_ref(), Ok(&packet));
+        prop_assert_eq!(read, Ok(Some(packet)));
     }
 
     #[test]
@@ -100,11 +101,12 @@ fn payloads_are_shared_and_not_copied() {
         let data = sizes::payload(packet).expect("it carries a frame");
         data.as_ptr() == payload.as_ptr()
     };
-    assert!(is_shared(&decode(wire).unwrap()));
+    assert!(is_shared(&decode(wire).unwrap().unwrap()));
 
     // On the way through bytes it is a slice of them.
     let bytes = Bytes::from(encode(&sizes::requests(Some(payload))).encode_to_vec());
-    let read = decode(pb::Packet::decode(bytes.clone()).unwrap()).unwrap();
+    let read = decode(pb::Packet::decode(bytes.clone()).unwrap());
+    let read = read.unwrap().unwrap();
     let data = sizes::payload(&read).unwrap();
     assert!(bytes.as_ptr_range().contains(&data.as_ptr()));
 }
@@ -144,4 +146,35 @@ fn all_times_of_a_message_are_translated() {
         unreachable!()
     };
     assert_eq!((ask.starts_at, ask.until), (later(at), Some(later(at))));
+}
+
+#[test]
+fn what_a_later_release_says_is_ignored() {
+    // A packet, a message and a field that this release does not know: number 99, of two bytes.
+    let unknown = [0x9a, 0x06, 0x02, 1, 2];
+    let read = |packet: &pb::Packet| {
+        let bytes = packet.encode_to_vec();
+        decode(pb::Packet::decode(&*bytes).unwrap()).unwrap()
+    };
+    let none = pb::Packet::decode(&unknown[..]).unwrap();
+    assert_eq!(read(&none), None);
+    let serve = for_gateway(ToGateway::Serve(WorkerId(1)));
+    let mut bytes = encode(&serve).encode_to_vec();
+    bytes.extend(unknown);
+    let more = pb::Packet::decode(&*bytes).unwrap();
+    assert_eq!(read(&more), Some(serve.clone()));
+    let Some(pb::packet::Content::Envelope(envelope)) = encode(&serve).content else {
+        panic!("it is an envelope");
+    };
+    for message in [
+        None,
+        Some(pb::envelope::Message::Gateway(pb::ToGateway::default())),
+    ] {
+        let envelope = pb::Envelope {
+            message,
+            ..(*envelope).clone()
+        };
+        let content = Some(pb::packet::Content::Envelope(Box::new(envelope)));
+        assert_eq!(read(&pb::Packet { content }), None);
+    }
 }

@@ -14,6 +14,7 @@ fn member(name: &str, life: u64) -> Member {
     Member {
         name: name.into(),
         incarnation: Incarnation(life),
+        version: "0.1.0".into(),
         address: None,
         is_gateway: false,
         controllers: Vec::new(),
@@ -40,7 +41,7 @@ fn worker(name: &str, life: u64) -> Arc<Member> {
         address: Some(format!("{name}:7720").into()),
         devices: vec![MemberDevice {
             name: "cpu:0".into(),
-            workers: vec![ModuleId(1)],
+            workers: vec![ModuleId(1).into()],
         }],
         ..member(name, life)
     })
@@ -203,7 +204,7 @@ fn a_process_that_begins_anew_stays_and_one_with_other_roles_joins_anew() {
     assert_eq!(roster.hear(9_000, Event::Greeted(worker("a", 2))), []);
     roster.hear(9_000, Event::Lost("a".into(), Incarnation(2)));
     let mut other = (*worker("a", 3)).clone();
-    other.devices[0].workers.push(ModuleId(2));
+    other.devices[0].workers.push(ModuleId(2).into());
     let other = Arc::new(other);
     assert_eq!(
         roster.hear(9_001, Event::Greeted(other.clone())),
@@ -217,13 +218,61 @@ fn of_two_processes_with_one_name_the_one_that_greeted_last_counts() {
     roster.hear(0, Event::Greeted(worker("a", 1)));
     assert_eq!(
         roster.hear(1, Event::Greeted(worker("a", 2))),
-        [Command::Replaced("a".into(), Incarnation(1))]
+        [Command::Replaced("a".into(), Incarnation(1), "a".into())]
     );
     // The session with the other one ends.
     roster.hear(2, Event::Lost("a".into(), Incarnation(1)));
     let (_, state) = roster.roster.list().next().unwrap();
     assert_eq!(state, MemberState::Serving);
     assert_eq!(roster.roster.next_wakeup(), Some(at(50)), "a list alone");
+    // It lives on, and dials again.
+    assert_eq!(
+        roster.hear(3, Event::Greeted(worker("a", 1))),
+        [Command::Refuse(
+            "a".into(),
+            Incarnation(1),
+            Refusal::Replaced
+        )]
+    );
+    roster.hear(4, Event::Lost("a".into(), Incarnation(2)));
+    assert_eq!(roster.hear(5, Event::Greeted(worker("a", 1))), []);
+}
+
+#[test]
+fn one_that_has_the_name_of_this_process_is_refused() {
+    let mut roster = Tried::new(controller("a"));
+    let refused = Command::Refuse("a".into(), Incarnation(2), Refusal::Own);
+    assert_eq!(roster.hear(0, Event::Greeted(worker("a", 2))), [refused]);
+}
+
+#[test]
+fn of_two_processes_with_one_controller_the_lower_name_counts() {
+    let mut roster = Tried::new(gateway("g"));
+    roster.hear(0, Event::Greeted(controller("b")));
+    assert_eq!(
+        roster.hear(1, Event::Greeted(controller("a"))),
+        [
+            Command::Replaced("b".into(), Incarnation(1), "a".into()),
+            Command::Joined(controller("a"))
+        ]
+    );
+    roster.hear(2, Event::Lost("b".into(), Incarnation(1)));
+    let refused = |other: &str| {
+        let by = Refusal::Holds(other.into());
+        [Command::Refuse("b".into(), Incarnation(1), by)]
+    };
+    assert_eq!(
+        roster.hear(3, Event::Greeted(controller("b"))),
+        refused("a")
+    );
+    // It stands by, and serves where the other one is gone.
+    roster.hear(4, Event::Lost("a".into(), Incarnation(1)));
+    assert_eq!(roster.hear(5, Event::Greeted(controller("b"))), []);
+    let mut roster = Tried::new(controller("z"));
+    assert_eq!(
+        roster.hear(3, Event::Greeted(controller("b"))),
+        refused("z")
+    );
 }
 
 #[test]
@@ -249,7 +298,11 @@ fn registrations_without_end_are_refused() {
     }
     assert_eq!(
         roster.hear(0, Event::Greeted(worker("one-more", 1))),
-        [Command::Refuse("one-more".into())]
+        [Command::Refuse(
+            "one-more".into(),
+            Incarnation(1),
+            Refusal::Full
+        )]
     );
     assert_eq!(roster.known.len(), MEMBERS_MAX);
     // Those that are known come and go.
@@ -258,14 +311,35 @@ fn registrations_without_end_are_refused() {
 }
 
 #[test]
+fn registrations_of_ever_more_workers_are_refused() {
+    let mut roster = Tried::new(controller("control"));
+    let large = |i: usize| {
+        let mut member = (*worker(&format!("w-{i}"), 1)).clone();
+        member.devices[0].workers = vec![ModuleId(1).into(); 1000];
+        Event::Greeted(Arc::new(member))
+    };
+    let refused: Vec<Vec<Command>> = (0..40).map(|i| roster.hear(0, large(i))).collect();
+    let is_refusal = |c: &Command| matches!(c, Command::Refuse(_, _, Refusal::Full));
+    assert_eq!(
+        refused.iter().flatten().filter(|c| is_refusal(c)).count(),
+        8
+    );
+    assert!(roster.known.len() * 1001 <= ROLES_KNOWN_MAX);
+}
+
+#[test]
 fn a_static_topology_is_known_from_the_start_and_stays() {
     let mut out = Vec::new();
     let fixed = [worker("a", 1), gateway("g")];
     let mut roster = Roster::new(gateway("g"), &fixed, at(0), &mut out);
-    assert_eq!(out, [Command::Joined(worker("a", 1))]);
+    let (joined, dial) = (
+        Command::Joined(worker("a", 1)),
+        Command::Dial(worker("a", 1)),
+    );
+    assert_eq!(out, [joined, dial]);
     roster.on_event(at(1), Event::Greeted(worker("a", 1)), &mut out);
     roster.on_event(at(2), Event::Lost("a".into(), Incarnation(1)), &mut out);
-    assert_eq!((roster.next_wakeup(), out.len()), (None, 1));
+    assert_eq!((roster.next_wakeup(), out.len()), (None, 2));
 }
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -282,8 +356,10 @@ proptest! {
         let mut roster = Tried::new(gateway("g"));
         let mut there: BTreeSet<&str> = BTreeSet::new();
         let mut ms = 0;
-        for controller_name in ["x", "y"] {
-            roster.hear(0, Event::Greeted(controller(controller_name)));
+        for (module, name) in [(0, "x"), (1, "y")] {
+            let controllers = vec![ModuleId(module)];
+            let controller = Member { controllers, ..member(name, 1) };
+            roster.hear(0, Event::Greeted(Arc::new(controller)));
         }
         for (passed, kind, of, bits) in events {
             ms += passed;

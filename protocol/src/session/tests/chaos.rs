@@ -52,12 +52,11 @@ fn frame() -> impl Strategy<Value = Frame> {
             sent_at: t3,
         })
     });
-    let greeting = (0..ADDRESSES_MAX * 2, 0..100usize, 0..3u64).prop_map(|(n, bytes, life)| {
-        Frame::Greeting(Arc::new(Greeting {
-            addresses: vec![Address::Device(DeviceId(3)); n],
-            version: "x".repeat(bytes),
-            ..(*device(life)).clone()
-        }))
+    let greeting = (0..ROLES_MAX * 2, 0..100usize, 0..3u64).prop_map(|(n, bytes, life)| {
+        Frame::Greeting(Arc::new(with(&device(life), |member| {
+            member.devices[0].workers = vec![ModuleId(1).into(); n];
+            member.version = "x".repeat(bytes).into();
+        })))
     });
     let twice = (0..3u64).prop_map(|life| Frame::Greeting(device(life)));
     let heartbeat = timestamp().prop_map(|sent_at| Frame::Heartbeat { sent_at });

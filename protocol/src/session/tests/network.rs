@@ -78,7 +78,7 @@ pub(super) struct Network {
 impl Process {
     fn new(side: Side, seed: u64, life: u64, ahead: u64, ppm: u64, now: u64) -> Self {
         let me = match side {
-            Side::Dials => greeting(Address::Gateway(GatewayId(0)), life),
+            Side::Dials => Arc::new(with(&me(), |me| me.incarnation = Incarnation(life))),
             Side::Accepts => device(life),
         };
         let mut process = Process {
@@ -365,7 +365,7 @@ impl Network {
             .count();
         assert!(n <= [1, 2][who], "{n} connections");
         let (me, peer) = (&self.processes[who], &self.processes[1 - who]);
-        let greeted = me.session.peer().map(|p| p.incarnation);
+        let greeted = me.session.peer().map(|p| p.member.incarnation);
         let offset = me.session.offset(me.read(self.now));
         // A peer that greeted from nowhere has no clock.
         if let Some(offset) = offset.filter(|_| greeted == Some(Incarnation(peer.life))) {

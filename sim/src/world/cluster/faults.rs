@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cluster::{Fault, Scripted};
+use crate::cluster::{Cluster as Config, Fault, Scripted};
+use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
@@ -41,15 +42,21 @@ pub(in crate::world) enum Change {
     },
 }
 
+/// The faults of a run.
+pub(in crate::world) fn drawn(config: &Config, rng: &mut ChaCha8Rng) -> Vec<Scripted> {
+    let mut faults = config.faults.clone();
+    if let Some(draws) = config.draws {
+        faults.extend(draw::faults(config, draws, rng));
+    }
+    faults
+}
+
 impl World {
     pub(super) fn schedule_faults(&mut self) {
         let Some(config) = self.config.cluster.clone() else {
             return;
         };
-        let mut faults = config.faults.clone();
-        if let Some(draws) = config.draws {
-            faults.extend(draw::faults(&config, draws, &mut self.cluster().rng));
-        }
+        let faults = drawn(&config, &mut self.cluster().rng);
         for Scripted { at, lasts, fault } in faults {
             let at = Timestamp::ZERO + at;
             let until = at + lasts;
@@ -63,7 +70,7 @@ impl World {
         self.agenda.at(at, Occurrence::Cluster(due));
     }
 
-    pub(super) fn change(&mut self, change: Change) -> Result<(), Violation> {
+    pub(in crate::world) fn change(&mut self, change: Change) -> Result<(), Violation> {
         match change {
             Change::Begins { fault, until } => {
                 self.note(Kind::Disturbance, 0);
@@ -125,6 +132,7 @@ impl World {
                 node, leaves: true, ..
             } => self.leave(node),
             Fault::Away { node, .. } => self.crash(node, false),
+            Fault::Impostor { node, of } => self.impersonate(node, Some(of)),
             Fault::Slow { node, factor } => {
                 self.cluster().nodes[node].slow = factor;
                 Ok(())
@@ -157,6 +165,7 @@ impl World {
                 }
             }
             Fault::Away { node, renamed, .. } => self.come_back(node, renamed)?,
+            Fault::Impostor { node, .. } => self.impersonate(node, None)?,
             Fault::Slow { node, .. } => self.cluster().nodes[node].slow = 1.0,
             Fault::Loss { .. } => self.cluster().loss = 0.0,
             Fault::Rogue { node, .. } => {

@@ -18,6 +18,7 @@ use spillgate_protocol::membership::{
     Command, Event, FORGET_AFTER, Listed, Member, MemberDevice, MemberList, Roster,
 };
 use spillgate_protocol::message::{Address, Place};
+use spillgate_protocol::session::rights::{Kind, Rights, SET_DEFAULT};
 use spillgate_protocol::session::{Connection, Event as SessionEvent, Greeting};
 use spillgate_worker_policy::device::DeviceEvent;
 
@@ -39,6 +40,8 @@ const KNOWN_AFTER: Duration = FORGET_AFTER;
 pub(super) struct Registered {
     /// The name in its file.
     name: String,
+    /// The node whose name it took.
+    impersonates: Option<usize>,
     /// How often it came back by another name.
     renamed: u32,
     pub(super) member: Arc<Member>,
@@ -63,7 +66,7 @@ impl Registered {
         let device = |role: &Address| match role {
             Address::Device(id) => Some(MemberDevice {
                 name: format!("device-{}", id.0).into(),
-                workers: on(role).iter().map(|p| p.module).collect(),
+                workers: on(role).iter().map(|p| p.module.into()).collect(),
             }),
             _ => None,
         };
@@ -74,6 +77,7 @@ impl Registered {
         let member = Member {
             name: name.into(),
             incarnation: Incarnation(0),
+            version: "simulated".into(),
             address: Some(format!("{name}:7720").into()),
             is_gateway: roles.iter().any(|r| matches!(r, Address::Gateway(_))),
             controllers: roles.iter().filter_map(controller).collect(),
@@ -81,6 +85,7 @@ impl Registered {
         };
         Registered {
             name: name.to_owned(),
+            impersonates: None,
             renamed: 0,
             member: Arc::new(member),
             places: roles.iter().flat_map(on).collect(),
@@ -88,6 +93,24 @@ impl Registered {
             armed: Timestamp::MAX,
             known: IndexMap::default(),
             is_leaving: false,
+        }
+    }
+
+    /// What its certificate lets it be: its roles, by the name that is its own.
+    fn rights(&self) -> Rights {
+        let name = self.own_name();
+        let names = Kind::of(&self.member);
+        let names: Vec<String> = names
+            .iter()
+            .map(|kind| format!("{name}.{kind}.{SET_DEFAULT}"))
+            .collect();
+        Rights::of(SET_DEFAULT, names.iter().map(String::as_str))
+    }
+
+    fn own_name(&self) -> String {
+        match self.renamed {
+            0 => self.name.clone(),
+            n => format!("{}.{n}", self.name),
         }
     }
 
@@ -113,10 +136,10 @@ fn bytes_of(list: &MemberList) -> usize {
 }
 
 impl Cluster {
-    /// The node that has this name now.
+    /// The node of this name, which it may have left for another one's.
     fn named(&self, name: &str) -> Option<usize> {
-        let mut nodes = self.nodes.iter();
-        nodes.position(|node| &*node.registered.member.name == name)
+        let mut nodes = self.nodes.iter().map(|node| &node.registered);
+        nodes.position(|of| of.own_name() == name)
     }
 }
 
@@ -124,18 +147,8 @@ impl World {
     /// A node that begins knows nobody.
     pub(super) fn register(&mut self, node: usize) -> Result<(), Violation> {
         let now = self.now;
+        self.name(node);
         let cluster = self.cluster();
-        let life = cluster.nodes[node].life;
-        let of = &mut cluster.nodes[node].registered;
-        let name = match of.renamed {
-            0 => of.name.clone(),
-            n => format!("{}.{n}", of.name),
-        };
-        of.member = Arc::new(Member {
-            name: name.into(),
-            incarnation: life,
-            ..(*of.member).clone()
-        });
         if !cluster.registers {
             return Ok(());
         }
@@ -143,6 +156,23 @@ impl World {
         let of = &mut cluster.nodes[node].registered;
         of.roster = Some(Roster::new(of.member.clone(), &[], here, &mut Vec::new()));
         Ok(())
+    }
+
+    /// A node has the name and the life that it has now.
+    pub(super) fn name(&mut self, node: usize) {
+        let cluster = self.cluster();
+        let life = cluster.nodes[node].life;
+        let of = &cluster.nodes[node].registered;
+        let name = match of.impersonates {
+            Some(other) => cluster.nodes[other].registered.member.name.to_string(),
+            None => of.own_name(),
+        };
+        let of = &mut cluster.nodes[node].registered;
+        of.member = Arc::new(Member {
+            name: name.into(),
+            incarnation: life,
+            ..(*of.member).clone()
+        });
     }
 
     /// Whether a node has no session of a pair before it hears from a controller where the other one is.
@@ -163,29 +193,52 @@ impl World {
     pub(super) fn is_still(&mut self, pair: usize, side: usize, greeting: &Greeting) -> bool {
         let cluster = self.cluster();
         let node = &cluster.nodes[cluster.pairs[pair].sides[side].node];
-        !cluster.registers || node.life == greeting.incarnation
+        !cluster.registers || node.life == greeting.member.incarnation
     }
 
-    /// The peer of a side greeted.
-    pub(super) fn meets(&mut self, pair: usize, side: usize) -> Result<(), Violation> {
-        let cluster = self.cluster();
-        let [me, peer] = [side, 1 - side].map(|side| cluster.pairs[pair].sides[side].node);
-        let member = cluster.nodes[peer].registered.member.clone();
-        cluster.pairs[pair].sides[side].member = Some(member.clone());
-        self.register_event(me, Event::Greeted(member))
+    /// Why a node may not be what it greets as.
+    pub(super) fn forbids(&self, node: usize, greeting: &Greeting) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        let of = &cluster.nodes[node].registered;
+        of.rights().refuse_peer(&greeting.member)
     }
 
-    /// The session of a side ended.
-    pub(super) fn parts(&mut self, pair: usize, side: usize) -> Result<(), Violation> {
-        let end = &mut self.cluster().pairs[pair].sides[side];
-        let node = end.node;
-        match end.member.take() {
-            Some(member) => {
-                let lost = Event::Lost(member.name.clone(), member.incarnation);
-                self.register_event(node, lost)
-            }
-            None => Ok(()),
+    /// A node that is down takes the name of another one, or its own again.
+    pub(in crate::world) fn take_name(&mut self, node: usize, of: Option<usize>) {
+        self.cluster().nodes[node].registered.impersonates = of;
+    }
+
+    /// A node that is down may take another name of its own.
+    pub(in crate::world) fn rename(&mut self, node: usize, renamed: bool) {
+        self.cluster().nodes[node].registered.renamed += u32::from(renamed);
+    }
+
+    /// A node begins anew with the name of another one, or with its own again.
+    pub(super) fn impersonate(&mut self, node: usize, of: Option<usize>) -> Result<(), Violation> {
+        if !self.cluster().nodes[node].is_down {
+            self.crash(node, false)?;
         }
+        self.take_name(node, of);
+        self.begin(node)
+    }
+
+    /// A peer of a node greeted.
+    pub(super) fn meets(
+        &mut self,
+        node: usize,
+        peer: usize,
+        greeting: &Greeting,
+    ) -> Result<(), Violation> {
+        self.checker.met(self.forbids(peer, greeting))?;
+        self.register_event(node, Event::Greeted(greeting.member.clone()))
+    }
+
+    /// The session of a node with a peer ended.
+    pub(super) fn parts(&mut self, node: usize, greeting: &Greeting) -> Result<(), Violation> {
+        let Member {
+            name, incarnation, ..
+        } = &*greeting.member;
+        self.register_event(node, Event::Lost(name.clone(), *incarnation))
     }
 
     /// The peer of a side is suspected, or trusted again.
@@ -197,7 +250,7 @@ impl World {
     ) -> Result<(), Violation> {
         let end = &self.cluster().pairs[pair].sides[side];
         let node = end.node;
-        let Some(name) = end.member.as_ref().map(|member| member.name.clone()) else {
+        let Some(name) = end.told.as_ref().map(|told| told.member.name.clone()) else {
             return Ok(());
         };
         let event = match is_suspected {
@@ -219,11 +272,11 @@ impl World {
         let end = &self.cluster().pairs[pair].sides[to];
         let node = end.node;
         let is_live = (end.session.as_ref()).is_some_and(|s| s.connection() == Some(connection));
-        let Some(member) = end.member.as_ref().filter(|_| is_live) else {
+        let Some(told) = end.told.as_ref().filter(|_| is_live) else {
             self.cluster().report.ignored += 1;
             return Ok(());
         };
-        let name = member.name.clone();
+        let name = told.member.name.clone();
         let event = match said {
             Registration::List(list) => Event::List(name, list),
             Registration::Leaves => Event::Leaves(name),
@@ -316,8 +369,29 @@ impl World {
                 Ok(())
             }
             // Each node has one session with each other.
-            Command::Replaced(name, _) => unreachable!("one node has a name: {name}"),
-            Command::Refuse(name) => unreachable!("no simulation has so many nodes: {name}"),
+            Command::Replaced(name, ..) => unreachable!("one node has a name: {name}"),
+            // A node that was let in by another one's name meets that one.
+            Command::Refuse(name, life, _) => {
+                self.end_sessions_with(node, &name, life);
+                Ok(())
+            }
+        }
+    }
+
+    /// The sessions of a node with one that has greeted as this end.
+    fn end_sessions_with(&mut self, node: usize, name: &str, life: Incarnation) {
+        let greeted = |end: &Option<Arc<Greeting>>| {
+            let member = end.as_ref().map(|greeting| &greeting.member);
+            member.is_some_and(|of| &*of.name == name && of.incarnation == life)
+        };
+        let pairs = self.cluster().pairs.iter().enumerate();
+        let refused = pairs.filter(|(_, pair)| {
+            let mut sides = pair.sides.iter();
+            sides.any(|end| end.node == node && greeted(&end.told))
+        });
+        let refused: Vec<usize> = refused.map(|(pair, _)| pair).collect();
+        for pair in refused {
+            self.end_session(pair, node, false);
         }
     }
 
@@ -369,7 +443,7 @@ impl World {
     }
 
     /// A node says that it leaves, and ends what it has.
-    pub(super) fn leave(&mut self, node: usize) -> Result<(), Violation> {
+    pub(in crate::world) fn leave(&mut self, node: usize) -> Result<(), Violation> {
         let now = self.now;
         let cluster = self.cluster();
         let of = &mut cluster.nodes[node];
@@ -433,11 +507,10 @@ impl World {
         if self.cluster().nodes[node].registered.is_leaving {
             self.crash(node, false)?;
         }
-        let of = &mut self.cluster().nodes[node];
-        if !of.is_down {
+        if !self.cluster().nodes[node].is_down {
             return Ok(());
         }
-        of.registered.renamed += u32::from(renamed);
+        self.rename(node, renamed);
         self.begin(node)
     }
 

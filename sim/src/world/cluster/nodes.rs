@@ -7,7 +7,7 @@ use spillgate_pipeline::id::{GatewayId, Incarnation};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Place};
-use spillgate_protocol::session::{Greeting, Session, Side};
+use spillgate_protocol::session::{Session, Side};
 use spillgate_worker_policy::device::DeviceEvent;
 
 use super::wire::Load;
@@ -26,18 +26,18 @@ impl World {
     }
 
     /// A node begins: its roles are empty and know each other; its sessions know nobody.
-    pub(super) fn begin(&mut self, node: usize) -> Result<(), Violation> {
+    pub(in crate::world) fn begin(&mut self, node: usize) -> Result<(), Violation> {
         let cluster = self.cluster();
         let of = &mut cluster.nodes[node];
         of.is_down = false;
+        of.serves_other = false;
         of.is_dark = false;
-        of.greeting = greeting(&of.roles, of.life);
-        let (roles, life, me) = (of.roles.clone(), of.life, of.greeting.clone());
+        let (roles, life) = (of.roles.clone(), of.life);
         for role in &roles {
             self.begin_role(*role, life)?;
         }
         self.register(node)?;
-        self.roles_meet(node, &me)?;
+        self.roles_meet(node, node, life)?;
         for pair in 0..self.cluster().pairs.len() {
             if !self.waits_for_list(pair, node) {
                 self.begin_session(pair, node);
@@ -108,18 +108,18 @@ impl World {
         };
         let dials = [Side::Dials, Side::Accepts][side];
         let of = &cluster.nodes[node];
-        let (me, here) = (of.greeting.clone(), of.clock.read(now));
+        let me = greeting(&of.registered.member, cluster.hash_of(of));
+        let here = of.clock.read(now);
         let seed = cluster.rng.random();
         let end = &mut cluster.pairs[pair].sides[side];
         end.session = Some(Session::new(cluster.timing, me, dials, seed, here));
         end.armed = Timestamp::MAX;
         end.n_accepted = 0;
-        end.member = None;
         self.arm_session(pair, side);
     }
 
     /// A node crashes. The requests of its gateway end with their connections.
-    pub(super) fn crash(&mut self, node: usize, silent: bool) -> Result<(), Violation> {
+    pub(in crate::world) fn crash(&mut self, node: usize, silent: bool) -> Result<(), Violation> {
         let cluster = self.cluster();
         let of = &mut cluster.nodes[node];
         if of.is_down {
@@ -150,7 +150,6 @@ impl World {
         };
         of.sides[side].session = None;
         of.sides[side].told = None;
-        of.sides[side].member = None;
         of.sides[side].armed = Timestamp::MAX;
         let mut ended = Vec::new();
         for (id, way) in &mut of.ways {
@@ -165,27 +164,27 @@ impl World {
         }
     }
 
-    /// The roles of a node hear of a peer.
-    pub(super) fn roles_meet(&mut self, node: usize, peer: &Greeting) -> Result<(), Violation> {
-        self.each_two(node, peer, |world, me, other| {
-            let life = peer.incarnation;
-            match me {
-                Address::Gateway(id) => world.drive_gateway(id, GatewayEvent::Greeted(other, life)),
-                Address::Controller(module) => {
-                    world.drive_controller(module, ControllerEvent::Greeted(other, life))
-                }
-                Address::Device(id) => match other {
-                    Address::Gateway(owner) => {
-                        world.drive_device(id.idx(), DeviceEvent::Greeted(owner))
-                    }
-                    _ => Ok(()),
-                },
+    /// The roles of a node hear of a peer, in its life.
+    pub(super) fn roles_meet(
+        &mut self,
+        node: usize,
+        peer: usize,
+        life: Incarnation,
+    ) -> Result<(), Violation> {
+        self.each_two(node, peer, |world, me, other| match me {
+            Address::Gateway(id) => world.drive_gateway(id, GatewayEvent::Greeted(other, life)),
+            Address::Controller(module) => {
+                world.drive_controller(module, ControllerEvent::Greeted(other, life))
             }
+            Address::Device(id) => match other {
+                Address::Gateway(owner) => world.greet_device(id.idx(), owner),
+                _ => Ok(()),
+            },
         })
     }
 
     /// The roles of a node hear that a peer is gone.
-    pub(super) fn roles_part(&mut self, node: usize, peer: &Greeting) -> Result<(), Violation> {
+    pub(super) fn roles_part(&mut self, node: usize, peer: usize) -> Result<(), Violation> {
         self.each_two(node, peer, |world, me, other| match me {
             Address::Gateway(id) => {
                 world.drive_gateway(id, GatewayEvent::Lost(other, "its connection was lost"))
@@ -207,11 +206,12 @@ impl World {
         side: usize,
         is_suspected: bool,
     ) -> Result<(), Violation> {
-        let end = &self.cluster().pairs[pair].sides[side];
-        let (node, Some(peer)) = (end.node, end.told.clone()) else {
+        let sides = &self.cluster().pairs[pair].sides;
+        if sides[side].told.is_none() {
             return Ok(());
-        };
-        self.each_two(node, &peer, |world, me, other| match (me, other) {
+        }
+        let [node, peer] = [side, 1 - side].map(|side| sides[side].node);
+        self.each_two(node, peer, |world, me, other| match (me, other) {
             (Address::Gateway(id), _) => {
                 let event = match is_suspected {
                     true => GatewayEvent::Suspected(other),
@@ -236,11 +236,12 @@ impl World {
     fn each_two(
         &mut self,
         node: usize,
-        peer: &Greeting,
+        peer: usize,
         tell: impl Fn(&mut World, Address, Address) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        for me in self.cluster().nodes[node].roles.clone() {
-            for &other in &peer.addresses {
+        let [mine, theirs] = [node, peer].map(|node| self.cluster().nodes[node].roles.clone());
+        for me in mine {
+            for &other in &theirs {
                 if me.speaks_to(other) {
                     tell(self, me, other)?;
                 }

@@ -4,8 +4,9 @@ use rand::Rng;
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_protocol::message::{Address, Envelope, Message, ToController, ToDevice, ToGateway};
-use spillgate_protocol::session::{Command, Connection, Event, News};
+use spillgate_protocol::session::{Command, Connection, Event, Frame, News};
 
+use super::revision::Notice;
 use super::wire::{Load, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
 use super::{Bug, Cluster, Due};
 use crate::world::World;
@@ -197,9 +198,15 @@ impl World {
         let end = &mut self.cluster().pairs[pair].sides[side];
         end.told = Some(peer.clone());
         self.cluster().report.greeted += 1;
-        self.meets(pair, side)?;
+        let other = self.cluster().pairs[pair].sides[1 - side].node;
+        self.meets(node, other, &peer)?;
+        if self.cluster().pairs[pair].sides[side].told.is_none() {
+            // The roster refused it.
+            return Ok(());
+        }
+        self.cluster().notice(node, Notice::Met(other));
         self.repeat(pair, 1 - side)?;
-        self.roles_meet(node, &peer)
+        self.roles_meet(node, other, peer.member.incarnation)
     }
 
     /// What was sent to a side before the connection broke is sent once more. A device may run it once more, too.
@@ -222,6 +229,8 @@ impl World {
         match command {
             Command::Dial(connection) => self.dial(pair, connection),
             Command::Send(connection, frame) => {
+                let node = self.cluster().pairs[pair].sides[side].node;
+                let frame = self.cluster().with_published(node, frame);
                 if let Some(way) = self.cluster().pairs[pair].way_of(side, connection) {
                     self.put(pair, way, 1 - side, Load::Frame(frame));
                 }
@@ -236,11 +245,12 @@ impl World {
             Command::Tell(News::Lost { .. }) => {
                 let cluster = self.cluster();
                 let end = &mut cluster.pairs[pair].sides[side];
-                if let Some(peer) = end.told.take() {
+                if let Some(greeting) = end.told.take() {
                     cluster.report.lost += 1;
-                    let node = end.node;
-                    self.roles_part(node, &peer)?;
-                    self.parts(pair, side)?;
+                    let sides = &cluster.pairs[pair].sides;
+                    let [node, peer] = [side, 1 - side].map(|side| sides[side].node);
+                    self.roles_part(node, peer)?;
+                    self.parts(node, &greeting)?;
                 }
             }
             Command::Tell(News::Suspected) => {
@@ -253,7 +263,8 @@ impl World {
             }
             // Roles hear of a peer when its clock is known.
             Command::Tell(News::Greeted(_)) => {}
-            Command::Tell(News::Refused { reason }) => unreachable!("all are alike: {reason}"),
+            // Impostors, and those of other revisions.
+            Command::Tell(News::Refused { .. }) => {}
         }
         Ok(())
     }
@@ -327,7 +338,7 @@ impl World {
         if let Load::Message(envelope) = &load {
             way.bytes[to] -= traffic::bytes(envelope);
         }
-        if node.is_down {
+        if node.is_down && !node.serves_other {
             if !node.is_dark && !matches!(load, Load::Fin) {
                 self.put(pair, id, 1 - to, Load::Fin);
             }
@@ -348,13 +359,17 @@ impl World {
         let event = match load {
             Load::Message(envelope) => return self.receive(pair, to, connection, *envelope),
             Load::Register(said) => return self.hear_member(pair, to, connection, said),
+            Load::Revisions(said) => {
+                self.hear_of_revisions(pair, to, connection, said);
+                return Ok(());
+            }
             // This side does not have the connection any more: the other one hears it.
             Load::Standing | Load::Frame(_) if !is_open => {
                 self.put(pair, id, 1 - to, Load::Fin);
                 return Ok(());
             }
             Load::Standing => Event::Connected(connection),
-            Load::Frame(frame) => Event::Received(connection, frame),
+            Load::Frame(frame) => self.received(pair, to, connection, frame),
             Load::Fin => {
                 let of = &mut self.cluster().pairs[pair];
                 of.ways[&id].is_open[to] = false;
@@ -367,6 +382,24 @@ impl World {
             }
         };
         self.bring(pair, to, event)
+    }
+
+    /// A frame came. A greeting counts if the certificate of its sender allows it.
+    fn received(&mut self, pair: usize, to: usize, connection: Connection, frame: Frame) -> Event {
+        let peer = self.cluster().pairs[pair].sides[1 - to].node;
+        let is_checked = self.cluster().bug != Some(Bug::NamesUnchecked);
+        let refused = match &frame {
+            Frame::Greeting(greeting) if is_checked => self.forbids(peer, greeting),
+            _ => None,
+        };
+        if let (Frame::Greeting(greeting), None) = (&frame, &refused) {
+            let node = self.cluster().pairs[pair].sides[to].node;
+            self.hear_greeting(node, greeting);
+        }
+        match refused {
+            Some(reason) => Event::Refused { connection, reason },
+            None => Event::Received(connection, frame),
+        }
     }
 
     /// A message came on a connection.
@@ -384,19 +417,23 @@ impl World {
             return Ok(());
         };
         let unchecked = cluster.bug == Some(Bug::LivesUnchecked);
-        let admits = session.admits(connection, envelope.from, envelope.incarnation);
-        let is_here = cluster.nodes[end.node].roles.contains(&envelope.to);
+        let peer = cluster.pairs[pair].sides[1 - to].node;
+        let admits = session.admits(connection, envelope.incarnation)
+            && cluster.nodes[peer].roles.contains(&envelope.from);
+        let node = end.node;
+        let is_here = cluster.nodes[node].roles.contains(&envelope.to);
         if !is_here || end.told.is_none() || !(admits || unchecked) {
             cluster.report.ignored += 1;
             return Ok(());
         }
         if unchecked && let Some(peer) = &end.told {
-            envelope.incarnation = peer.incarnation;
+            envelope.incarnation = peer.member.incarnation;
         }
         let to_mine = |theirs| session.to_mine(theirs);
         envelope
             .message
             .translate(|theirs| to_mine(theirs).expect("roles are told when clocks are known"));
+        self.check_revision(node, &envelope)?;
         self.hand_over(envelope)
     }
 

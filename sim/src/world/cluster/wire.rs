@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::revision::Said;
 use crate::cluster::Travel;
 use indexmap::IndexMap;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_protocol::membership::{Member, MemberList};
+use spillgate_protocol::membership::MemberList;
 use spillgate_protocol::message::Envelope;
 use spillgate_protocol::session::{Connection, Frame, Greeting, Session};
 
@@ -35,6 +36,8 @@ pub(in crate::world) enum Load {
     Message(Box<Envelope<()>>),
     /// What processes say of each other.
     Register(Registration),
+    /// What processes say of revisions.
+    Revisions(Said),
     /// Its end.
     Fin,
 }
@@ -74,8 +77,6 @@ pub(super) struct Side {
     pub(super) n_accepted: u64,
     /// The peer as the roles of this side know it: it greeted, and its clock is known.
     pub(super) told: Option<Arc<Greeting>>,
-    /// The same as it registered.
-    pub(super) member: Option<Arc<Member>>,
 }
 
 /// Two nodes that talk. The first one dials.
@@ -103,7 +104,6 @@ impl Pair {
                 armed: Timestamp::MAX,
                 n_accepted: 0,
                 told: None,
-                member: None,
             }),
             travel,
             ways: IndexMap::default(),

@@ -1,6 +1,6 @@
 //! What a device asks of gateways (dispatch `pull`).
 //!
-//! An ask goes to all gateways for all workers of the device. A busy device asks a round trip and a margin before it binds its
+//! An ask goes to all gateways, for the workers of the device that each knows. A busy device asks a round trip and a margin before it binds its
 //! next batch, and binds when all have answered or its patience is over. The ask of an idle device stands: a gateway answers
 //! when a request comes.
 //!

@@ -16,8 +16,8 @@ use crate::device::Device;
 /// What happens to a device.
 #[derive(Debug)]
 pub enum DeviceEvent<'a, T> {
-    /// A gateway greets: it hears of the batches that are bound from now on.
-    Greeted(GatewayId),
+    /// A gateway greets: it hears of these workers, those of its pipeline, and of their batches that are bound from now on.
+    Greeted(GatewayId, &'a [WorkerId]),
     /// A gateway is gone: its requests are forgotten.
     Lost(GatewayId),
     /// A gateway is silent: it is not waited for until it answers again.

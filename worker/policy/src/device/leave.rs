@@ -12,13 +12,15 @@ impl<T> Device<T> {
         self.is_leaving = true;
         self.profiler.clear();
         self.loads.clear();
-        for &gateway in &self.gateways {
+        for gateway in self.gateways.ids() {
             self.say_leave(gateway, out);
         }
     }
 
     pub(super) fn say_leave(&self, gateway: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
-        out.extend(self.workers.keys().map(|&worker| DeviceCommand::Tell {
+        let workers = self.workers.keys();
+        let known = workers.filter(|worker| self.gateways.knows(gateway, **worker));
+        out.extend(known.map(|&worker| DeviceCommand::Tell {
             worker,
             gateway,
             message: ToGateway::Leaves(worker),

@@ -216,7 +216,8 @@ impl<T> Device<T> {
     pub(super) fn tell_all_held(&self, gateway: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
         if let Some(memory) = &self.memory {
             let held: Vec<_> = memory.held().map(|weights| (weights, true)).collect();
-            tell(memory, &[gateway], &held, out);
+            let hears = |worker| self.gateways.of(worker).filter(|of| *of == gateway);
+            tell(memory, hears, &held, out);
         }
     }
 
@@ -229,7 +230,7 @@ impl<T> Device<T> {
         if let Some(memory) = &self.memory {
             let gone = gone.iter().map(|weights| (*weights, false));
             let moved: Vec<_> = moved.iter().copied().chain(gone).collect();
-            tell(memory, &self.gateways, &moved, out);
+            tell(memory, |worker| self.gateways.of(worker), &moved, out);
         }
     }
 
@@ -290,9 +291,9 @@ impl<T> Device<T> {
 }
 
 /// Tells gateways which models are in memory, or no longer.
-fn tell<T>(
+fn tell<T, I: Iterator<Item = GatewayId>>(
     memory: &WeightStore,
-    gateways: &[GatewayId],
+    hear: impl Fn(WorkerId) -> I,
     moved: &[(WeightsId, bool)],
     out: &mut Vec<DeviceCommand<T>>,
 ) {
@@ -305,7 +306,7 @@ fn tell<T>(
         }
     }
     for (worker, models) in by_worker {
-        out.extend(gateways.iter().map(|&gateway| DeviceCommand::Tell {
+        out.extend(hear(worker).map(|gateway| DeviceCommand::Tell {
             worker,
             gateway,
             message: ToGateway::Holds(worker, models.clone()),

@@ -55,12 +55,14 @@ impl<T> Device<T> {
     ) {
         let binds_at = free_at.map(|at| at - self.lead);
         let (gateways, workers) = (&self.gateways, &self.workers);
-        let pulling = || workers.iter().filter(|(_, broker)| broker.pulls());
-        let all = gateways
-            .iter()
-            .flat_map(|h| pulling().map(|(w, _)| (*h, *w)));
+        let pulling = |gateway| {
+            let pulling = workers.iter().filter(|(_, broker)| broker.pulls());
+            let pulling = pulling.filter(move |(w, _)| gateways.knows(gateway, **w));
+            pulling.map(move |(w, _)| (gateway, *w))
+        };
+        let all = gateways.ids().flat_map(pulling);
         let serial = self.asks.open(now, binds_at, all);
-        for &gateway in gateways {
+        for gateway in gateways.ids() {
             self.send_asks(gateway, serial, binds_at, free_at.unwrap_or(now), out);
         }
     }
@@ -85,11 +87,12 @@ impl<T> Device<T> {
         starts_at: Timestamp,
         out: &mut Vec<DeviceCommand<T>>,
     ) {
-        for (&worker, broker) in self.workers.iter().filter(|(_, broker)| broker.pulls()) {
+        let pulling = self.workers.iter().filter(|(_, broker)| broker.pulls());
+        for (&worker, broker) in pulling.filter(|(w, _)| self.gateways.knows(gateway, **w)) {
             let message = ToGateway::Ask(Ask {
                 worker,
                 serial,
-                most: broker.wanted(self.gateways.len()),
+                most: broker.wanted(self.gateways.of(worker).count()),
                 elsewhere: self.asks.elsewhere(gateway, worker),
                 starts_at,
                 until: binds_at.map(|at| at - self.asks.one_way(gateway)),
@@ -123,7 +126,7 @@ impl<T> Device<T> {
             return;
         }
         if !answer.requests.is_empty() {
-            self.asks.came(now, self.gateways.len() > 1);
+            self.asks.came(now, self.gateways.ids().len() > 1);
         }
         let cold = self.take_cold(now, &mut answer);
         let Some(broker) = self.workers.get_mut(&worker) else {
@@ -169,12 +172,12 @@ impl<T> Device<T> {
         self.asks.close();
         for (&worker, broker) in self.workers.iter_mut().filter(|(_, broker)| broker.pulls()) {
             if let Some(serial) = standing {
-                let withdrawn = |&gateway: &GatewayId| DeviceCommand::Tell {
+                let withdrawn = |gateway: GatewayId| DeviceCommand::Tell {
                     worker,
                     gateway,
                     message: ToGateway::Withdrawn(worker, serial),
                 };
-                out.extend(self.gateways.iter().map(withdrawn));
+                out.extend(self.gateways.of(worker).map(withdrawn));
             }
             give_back(&mut self.asks, worker, broker.give_back(), out);
         }

@@ -49,7 +49,11 @@ fn device_with(policy: DropPolicy, batch_max: u32) -> Device<()> {
 }
 
 fn greeted<T>(mut device: Device<T>) -> Device<T> {
-    device.on_event(at(0), DeviceEvent::Greeted(GatewayId(0)), &mut Vec::new());
+    device.on_event(
+        at(0),
+        DeviceEvent::Greeted(GatewayId(0), &[WorkerId(1), WorkerId(2)]),
+        &mut Vec::new(),
+    );
     device
 }
 

@@ -93,7 +93,7 @@ impl World {
             read: BTreeSet::new(),
             in_time: 0,
         };
-        world.on(DeviceEvent::Greeted(GatewayId(0)));
+        world.on(DeviceEvent::Greeted(GatewayId(0), &[WorkerId(1)]));
         world
     }
 

@@ -213,7 +213,7 @@ fn run_batch(shared: &Shared<Brokers>, batch: Batch<Arc<Job>>, inputs: &mut Vec<
     let sampled = sampled.map(|i| members[i].payload.clone());
     let forecasters = (shared.state.lock().chooser.policy)
         .forecasters(worker)
-        .into();
+        .collect();
     shared.upstream.ran(RanBatch {
         device: shared.id,
         id,
@@ -280,9 +280,9 @@ impl DeviceHandle {
         });
     }
 
-    /// A gateway greets: it hears what the device says from now on.
-    pub fn greet(&self, gateway: GatewayId) {
-        self.shared.drive(DeviceEvent::Greeted(gateway));
+    /// A gateway greets: it hears what the device says of these workers from now on.
+    pub fn greet(&self, gateway: GatewayId, workers: &[WorkerId]) {
+        self.shared.drive(DeviceEvent::Greeted(gateway, workers));
     }
 
     /// A gateway is gone: its requests are forgotten.

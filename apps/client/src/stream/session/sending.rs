@@ -5,6 +5,8 @@ use std::time::Duration;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Request;
 use spillgate_proto::pb::{Outcome, StreamRequest};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::{LOST, Running, Waiting, client_result};
@@ -166,9 +168,42 @@ impl Running<'_> {
             return Err(Box::new(result));
         }
         let message = Some(Request::Frame(frame));
-        outgoing.try_send(StreamRequest { message }).map_err(|_| {
+        put(outgoing, StreamRequest { message }, number)
+    }
+}
+
+/// Puts a frame into the connection.
+///
+/// # Errors
+/// The client's own result, when the connection has no room.
+fn put(
+    outgoing: &mpsc::Sender<StreamRequest>,
+    request: StreamRequest,
+    number: u64,
+) -> Result<(), Box<pb::Result>> {
+    match outgoing.try_send(request) {
+        // The end of the stream is on its way here. Until it is heard the frame waits as those that were sent before it,
+        // and becomes what they become: sent again elsewhere, or lost with the server.
+        Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
+        Err(TrySendError::Full(_)) => {
             let detail = "the connection does not take frames as fast as they are due";
-            Box::new(client_result(number, Outcome::Refused, BACKLOG, detail))
-        })
+            let result = client_result(number, Outcome::Refused, BACKLOG, detail);
+            Err(Box::new(result))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_for_a_stream_that_has_ended_waits_with_those_before_it() {
+        let (outgoing, requests) = mpsc::channel(1);
+        assert!(put(&outgoing, StreamRequest::default(), 0).is_ok());
+        let refused = put(&outgoing, StreamRequest::default(), 1).unwrap_err();
+        assert_eq!((refused.number, refused.reason.as_str()), (1, BACKLOG));
+        drop(requests);
+        assert!(put(&outgoing, StreamRequest::default(), 2).is_ok());
     }
 }

@@ -73,10 +73,14 @@ impl PipelineFiles {
                 loaded.profiles.fill_from(known);
             }
         }
-        let families = check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
+        let families = check(&all, &mut self.checks.lock(), &|_, _| true, &|_| {})?;
         let deployments = complete(all, families, &self.library, true, &|_| {})?;
         let profiles = profiles_of(&deployments);
-        let served = serve(Revision { id, deployments })?;
+        let served = serve(Revision {
+            id,
+            deployments,
+            roles: Vec::new(),
+        })?;
         *last = LastRead { id, profiles };
         Ok(Some(served))
     }

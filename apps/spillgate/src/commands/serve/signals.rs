@@ -75,7 +75,7 @@ impl Signals {
             tokio::select! {
                 reloaded = reloading => match (hung_up, reloaded.unwrap_or_default()) {
                     (true, none) if none.is_empty() => say(
-                        "SIGHUP: nothing here can be reloaded, nothing was done; restart the processes of a topology one after the other",
+                        "SIGHUP: nothing here can be reloaded, nothing was done; restart the processes of a set one after the other",
                     ),
                     (true, reloaded) => tell("SIGHUP", &reloaded),
                     (false, reloaded) => tell("files have changed", &reloaded),

@@ -1,7 +1,5 @@
 //! From pipeline files to a server: read, checked, measured where profiles are missing, loaded.
 
-use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,109 +16,18 @@ use crate::security::link_warnings;
 use crate::server::{ClientPort, Server};
 use anyhow::bail;
 use spillgate_backend::operator::Library;
-use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::Incarnation;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::ServedBy;
-use spillgate_protocol::topology::{Addresses, Process, Topology};
+use spillgate_protocol::session::rights::Kind;
 use spillgate_telemetry::Telemetry;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
+use super::definitions::FileTexts;
 use super::pipeline_files::{PipelineFiles, revision_of};
+use super::role_source::{RoleSource, SetSource, read_role};
 use crate::commands;
-
-/// Where a topology is written.
-#[derive(Clone, Debug)]
-pub(crate) enum TopologySource {
-    /// In a file.
-    File(PathBuf),
-    /// In flags, or variables of the environment.
-    Addresses {
-        gateways: Vec<String>,
-        controllers: Vec<String>,
-        workers: Vec<String>,
-    },
-}
-
-impl TopologySource {
-    fn read(&self, pipeline: &Pipeline) -> anyhow::Result<Topology> {
-        match self {
-            TopologySource::File(file) => Ok(files::load_topology(file, pipeline)?),
-            TopologySource::Addresses {
-                gateways,
-                controllers,
-                workers,
-            } => {
-                let addresses = Addresses {
-                    gateways,
-                    controllers,
-                    workers,
-                };
-                Ok(addresses.topology(pipeline)?)
-            }
-        }
-    }
-}
-
-impl fmt::Display for TopologySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TopologySource::File(file) => write!(f, "{}", file.display()),
-            TopologySource::Addresses { .. } => f.write_str("the topology by addresses"),
-        }
-    }
-}
-
-/// Where a process finds what it is in a topology.
-#[derive(Clone, Debug)]
-pub(crate) struct RoleSource {
-    /// The topology.
-    pub(crate) topology: TopologySource,
-    /// The name of the process.
-    pub(crate) name: String,
-    /// Profiles that are not in the file beside the pipeline.
-    pub(crate) profiles: Option<PathBuf>,
-    /// Where other processes reach it, if not at its address in the topology.
-    pub(crate) link_listen: Option<SocketAddr>,
-    /// Its certificates, if it shows one to other processes.
-    pub(crate) link_tls: Option<Arc<LinkTls>>,
-}
-
-impl RoleSource {
-    /// Adds the topology's file: what changes there is told. Other processes know this one by what it began with.
-    pub(crate) fn add_to(&self, reload: &mut Reload, loaded: &Loaded) {
-        let (TopologySource::File(file), Some(role)) = (&self.topology, &loaded.role) else {
-            return;
-        };
-        let (file, topology) = (file.clone(), role.topology.clone());
-        let pipeline = loaded.revision.deployments[0].pipeline.clone();
-        reload.add("topology", vec![file.clone()], move || {
-            let read = files::load_topology(&file, &pipeline);
-            let read = read.map_err(|error| error.to_string())?;
-            match read == *topology {
-                true => Ok("nothing has changed".to_owned()),
-                false => Err(format!(
-                    "{} differs from what this process began with, and all processes need the same; restart them one after the other",
-                    file.display()
-                )),
-            }
-        });
-    }
-
-    /// Where a process listens for others; `None` where it is reached by none.
-    fn listens(&self, process: &Process) -> Option<SocketAddr> {
-        let written = process.address.as_deref();
-        let by_name = || {
-            // A name says on which port to listen, not where.
-            let (_, port) = written?.rsplit_once(':')?;
-            Some((Ipv6Addr::UNSPECIFIED, port.parse().ok()?).into())
-        };
-        let by_address = || written?.parse().ok();
-        self.link_listen.or_else(by_address).or_else(by_name)
-    }
-}
 
 /// What is to be served.
 pub(crate) struct Loaded {
@@ -128,6 +35,32 @@ pub(crate) struct Loaded {
     pub(crate) library: Arc<Library>,
     pub(crate) role: Option<ProcessRole>,
     pub(super) checks: Checks,
+    texts: FileTexts,
+}
+
+impl Loaded {
+    /// The context of a process of a set that serves this, and what it serves.
+    pub(crate) fn into_set(
+        self,
+        context: ProcessContext,
+        role: ProcessRole,
+        source: &RoleSource,
+    ) -> anyhow::Result<(ProcessContext, Revision)> {
+        let Loaded {
+            revision,
+            library,
+            checks,
+            texts,
+            ..
+        } = self;
+        let definitions = match &source.known {
+            SetSource::File(_) => None,
+            SetSource::Registers(_) => {
+                Some(texts.definitions(&revision, source.clone(), library, checks)?)
+            }
+        };
+        Ok((context.of_set(role, definitions), revision))
+    }
 }
 
 /// Starts the server beside its admin port, which shows how far it is. Call it on a thread that may block, inside of the
@@ -146,12 +79,12 @@ pub(super) fn start(
 ) -> anyhow::Result<(Server, Option<PipelineFiles>, Reload)> {
     let loaded = load(pipelines, models, source, Some(&context))?;
     if let Some(role) = &loaded.role
-        && role.process().gateway.is_none()
+        && !role.is(Kind::Gateway)
     {
         bail!(
             "process {:?} of the topology is no gateway: start it with `spillgate controller` or \
              `spillgate worker`",
-            role.name()
+            role.name
         );
     }
     if let Some(source) = source {
@@ -160,16 +93,20 @@ pub(super) fn start(
     if let Some(role) = &loaded.role {
         link_warnings(role).iter().for_each(|line| say(line));
     }
-    let context = match loaded.role.clone() {
-        Some(role) => context.of_topology(role),
-        None => context,
+    let (context, revision, again) = match (loaded.role.clone(), source) {
+        (Some(role), Some(source)) => {
+            let (context, revision) = loaded.into_set(context, role, source)?;
+            // What is published is served instead.
+            (context, revision, None)
+        }
+        _ => {
+            let decider = context.sharing.as_ref().map(|placing| placing.decider);
+            let revision = loaded.revision.clone();
+            let served_by = ServedBy::one_process(decider);
+            let again = PipelineFiles::new(pipelines.to_vec(), served_by, loaded);
+            (context, revision, Some(again))
+        }
     };
-    let revision = loaded.revision.clone();
-    // The processes of a topology are restarted instead: all of them need the same files.
-    let again = context.role.is_none().then(|| {
-        let decider = context.sharing.as_ref().map(|placing| placing.decider);
-        PipelineFiles::new(pipelines.to_vec(), ServedBy::one_process(decider), loaded)
-    });
     let start = Server::start(context, telemetry, port, admin, revision);
     let server = tokio::runtime::Handle::current().block_on(start)?;
     Ok((server, again, reload))
@@ -193,10 +130,8 @@ pub(crate) fn load(
     };
     tell("reading the pipeline files");
     let mut all = files::load_all(pipelines, &library.catalog())?;
-    if let Some(file) = source.and_then(|source| source.profiles.as_ref()) {
-        for loaded in &mut all {
-            loaded.profiles = files::load_profiles(file)?;
-        }
+    if let Some(source) = source {
+        source.read_profiles(&mut all)?;
     }
     let placing = context.and_then(|context| context.sharing.as_ref());
     let role = match source {
@@ -207,7 +142,10 @@ pub(crate) fn load(
             None
         }
     };
-    let runs = |module: &Module| role.as_ref().is_none_or(|role| role.runs(module.id));
+    let runs = |pipeline: &Pipeline, module: &Module| {
+        let role = role.as_ref();
+        role.is_none_or(|role| role.runs(&pipeline.name, module.id))
+    };
     if let Some(context) = context {
         let placed = all.iter().any(|of| of.pipeline.policy.decider.is_some());
         let need = Need::of(&all, &runs, placed, context.account.budget());
@@ -226,13 +164,21 @@ pub(crate) fn load(
     if let Err(why) = checks.guard_loading(&[]) {
         say(&not_confined(&why));
     }
-    let id = revision_of(&all, &library);
+    let (id, texts) = (revision_of(&all, &library), FileTexts::of(&all));
     let deployments = complete(all, families, &library, role.is_none(), &tell)?;
+    let roles = role
+        .as_ref()
+        .map_or_else(Vec::new, |role| role.pipelines.clone());
     Ok(Loaded {
-        revision: Revision { id, deployments },
+        revision: Revision {
+            id,
+            deployments,
+            roles,
+        },
         library,
         role,
         checks,
+        texts,
     })
 }
 
@@ -270,54 +216,23 @@ pub(super) fn complete(
     Ok(deployments)
 }
 
-/// What the process is in its topology. Where nothing else is written, the dispatch policy is the one for so many gateways.
-fn read_role(source: &RoleSource, all: &mut [LoadedPipeline]) -> anyhow::Result<ProcessRole> {
-    let [loaded] = all else {
-        bail!(
-            "the processes of one topology serve one pipeline, and {} are given",
-            all.len()
-        );
-    };
-    let topology = source.topology.read(&loaded.pipeline)?;
-    let Some(process) = topology.position(&source.name) else {
-        let names = topology.processes.iter().map(|p| &*p.name);
-        let names: Vec<&str> = names.collect();
-        bail!(
-            "{} has no process {:?}; it has {}",
-            source.topology,
-            source.name,
-            names.join(", ")
-        );
-    };
-    loaded.served_by(ServedBy {
-        decider: topology.sharing.map(|sharing| sharing.decider),
-        gateways: Some(topology.n_gateways()),
-    });
-    Ok(ProcessRole {
-        listen: source.listens(&topology.processes[process]),
-        topology: Arc::new(topology),
-        process,
-        incarnation: Incarnation(rand::random()),
-        tls: source.link_tls.clone(),
-    })
-}
-
 /// Refuses what cannot be served, and gives the families of each pipeline. Of models, those of the modules that this process `runs` are checked, and may be loaded then.
 pub(super) fn check(
     all: &[LoadedPipeline],
     checks: &mut Checks,
-    runs: &dyn Fn(&Module) -> bool,
+    runs: &dyn Fn(&Pipeline, &Module) -> bool,
     tell: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Families>> {
     let mut families = Vec::new();
     for loaded in all {
         loaded.warnings.iter().for_each(|warning| say(warning));
-        loaded.check_models(runs)?;
+        let runs = |module: &Module| runs(&loaded.pipeline, module);
+        loaded.check_models(&runs)?;
         loaded.check_profiles()?;
         let name = loaded.pipeline.name.clone();
         let tell =
             |module: &str| tell(&format!("pipeline {name}: checking the models of {module}"));
-        let (of_it, warnings) = checks.pipeline(loaded, runs, &tell)?;
+        let (of_it, warnings) = checks.pipeline(loaded, &runs, &tell)?;
         warnings.iter().for_each(|warning| say(warning));
         families.push(of_it);
     }

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use spillgate_protocol::session::rights::Kind;
 use spillgate_telemetry::logging::say;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::Planned;
 use super::folder::Folder;
+use super::scaling::Scaled;
+use super::{Plan, Planned, Served};
 
 /// A process that dies is started again after this time.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
@@ -32,23 +34,6 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a child may take to say that it is ready.
 const PROBE_LIMIT: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Gateway,
-    Controller,
-    Worker,
-}
-
-impl Kind {
-    fn command(self) -> &'static str {
-        match self {
-            Kind::Gateway => "gateway",
-            Kind::Controller => "controller",
-            Kind::Worker => "worker",
-        }
-    }
-}
-
 /// What a child does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
@@ -58,18 +43,23 @@ enum State {
     Down(Instant),
     Starting,
     Ready,
+    /// It was told to end, since it is not wanted now.
+    Retiring,
+    /// It has ended so.
+    Retired,
 }
 
 /// Variables that say what one process is, or who is in its set: `up` says that itself.
-const NOT_INHERITED: [&str; 10] = [
-    "SPILLGATE_GATEWAYS",
+const NOT_INHERITED: [&str; 11] = [
+    "SPILLGATE_TOPOLOGY",
     "SPILLGATE_CONTROLLERS",
-    "SPILLGATE_WORKERS",
+    "SPILLGATE_ADDRESS",
+    "SPILLGATE_MODULES",
     "SPILLGATE_LINK_LISTEN",
     "SPILLGATE_NO_ADMIN",
     "SPILLGATE_SCALER_LISTEN",
     "SPILLGATE_CORES",
-    // What these say is in the topology.
+    // These are flags of each process.
     "SPILLGATE_PLACEMENT",
     "SPILLGATE_DEVICES",
     "SPILLGATE_FAIRNESS",
@@ -79,6 +69,8 @@ const NOT_INHERITED: [&str; 10] = [
 pub(super) struct Child {
     kind: Kind,
     name: String,
+    /// The position of the pipeline of its worker, and the module.
+    module: Option<(usize, String)>,
     clients: Option<SocketAddr>,
     admin: SocketAddr,
     arguments: Vec<std::ffi::OsString>,
@@ -93,40 +85,56 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// A child that is not started yet. The files are the pipeline, the topology and the profiles.
+    /// A child that is not started yet, of a set that serves these pipelines.
     pub(super) fn new(
         process: Planned,
-        [pipeline, topology, profiles]: [&PathBuf; 3],
+        plan: &Plan,
+        served: &[Served],
         folder: &Rc<Folder>,
     ) -> Self {
         let Planned {
             kind,
             name,
+            module,
+            memory,
+            link,
             clients,
             admin,
         } = process;
-        let mut arguments = vec![
-            kind.command().into(),
-            pipeline.into(),
-            "--topology".into(),
-            topology.into(),
-            "--profiles".into(),
-            profiles.into(),
-            "--name".into(),
-            name.clone().into(),
-            "--parent".into(),
-            std::process::id().to_string().into(),
-            "--admin".into(),
-            admin.to_string().into(),
-        ];
-        if let Some(clients) = clients {
-            arguments.extend(["--listen".into(), clients.to_string().into()]);
+        let served = match &module {
+            Some((of, _)) => &served[*of..=*of],
+            None => served,
+        };
+        let mut arguments: Vec<std::ffi::OsString> = vec![kind.to_string().into()];
+        arguments.extend(served.iter().map(|of| (&of.pipeline).into()));
+        for Served { profiles, .. } in served {
+            arguments.extend(["--profiles".into(), profiles.into()]);
         }
+        let mut flag = |flag: &str, value: String| {
+            arguments.extend([flag.into(), value.into()]);
+        };
+        flag("--name", name.clone());
+        flag("--parent", std::process::id().to_string());
+        flag("--admin", admin.to_string());
+        if kind != Kind::Controller {
+            flag("--controllers", plan.controller.to_string());
+        }
+        for (name, address) in [("--link-listen", link), ("--listen", clients)] {
+            if let Some(address) = address {
+                flag(name, address.to_string());
+            }
+        }
+        if let Some((_, module)) = &module {
+            flag("--modules", module.clone());
+        }
+        let sharing = plan.sharing.iter().chain(&memory);
+        arguments.extend(sharing.map(Into::into));
         let log = folder.path().join(format!("{name}.log"));
         let now = Instant::now();
         Child {
             kind,
             name,
+            module,
             clients,
             admin,
             arguments,
@@ -146,7 +154,32 @@ impl Child {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == State::Ready || self.is_away()
+    }
+
+    /// Whether it has workers of the module.
+    pub(super) fn serves(&self, of: &Scaled) -> bool {
+        let module = self.module.as_ref();
+        module.is_some_and(|(pipeline, module)| (*pipeline, module) == (of.pipeline.0, &of.module))
+    }
+
+    /// Whether it is not wanted now.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.state, State::Retiring | State::Retired)
+    }
+
+    /// Whether it has ended since it was not wanted.
+    pub(super) fn is_retired(&self) -> bool {
+        self.state == State::Retired
+    }
+
+    /// Has it end, until it is wanted again.
+    pub(super) fn retire(&mut self) {
+        self.ask_to_end(Signal::SIGTERM);
+        self.state = match self.process {
+            Some(_) => State::Retiring,
+            None => State::Retired,
+        };
     }
 
     /// Whether it ended before it was told to.
@@ -176,6 +209,12 @@ impl Child {
             .process
             .as_mut()
             .and_then(|p| p.try_wait().ok().flatten());
+        if let (Some(_), State::Retiring) = (exit, &self.state) {
+            say(&format!("{}: ended, and is not wanted now", self.name));
+            self.process = None;
+            self.state = State::Retired;
+            return;
+        }
         if let Some(status) = exit {
             if self.started_at.elapsed() >= LIVED {
                 self.backoff = BACKOFF_FIRST;
@@ -197,7 +236,7 @@ impl Child {
             self.fall();
             return;
         }
-        if self.state == State::Restarting {
+        if self.state == State::Restarting || self.is_away() {
             return;
         }
         if self.state == State::Ready && self.probed_at.elapsed() < PROBE_INTERVAL {

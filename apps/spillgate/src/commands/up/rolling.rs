@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use spillgate_protocol::session::rights::Kind;
 use spillgate_telemetry::logging::say;
 
-use super::child::{Child, Kind};
+use super::child::Child;
 
 /// How long a process that is ready again is waited for by the next one: the others have met it by then.
 const SETTLES: Duration = Duration::from_secs(1);
@@ -24,7 +25,8 @@ impl Rolling {
     /// All processes are to be restarted: workers, then controllers, then gateways.
     pub(super) fn begin(&mut self, children: &[Child]) {
         for kind in [Kind::Worker, Kind::Controller, Kind::Gateway] {
-            let of_kind = (0..children.len()).filter(|i| children[*i].kind() == kind);
+            let runs = |child: &Child| child.kind() == kind && !child.is_away();
+            let of_kind = (0..children.len()).filter(|i| runs(&children[*i]));
             self.left.extend(of_kind);
         }
         self.is_under_way = true;

@@ -1,10 +1,7 @@
 //! What is slow: networks and workers.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use nix::sys::signal::Signal;
 use tokio::runtime::Handle;
 
@@ -12,6 +9,7 @@ use crate::client::{Counts, Sheet};
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::pipelines::WORKER_RATE;
+use crate::preload::Preload;
 use crate::set::Plan;
 use crate::trial::{Served, Trial};
 
@@ -56,15 +54,13 @@ pub(super) fn far(runtime: &Handle, name: &str) -> anyhow::Result<Findings> {
 
 /// One more worker than are needed, which takes three times as long for each batch.
 pub(super) fn third(runtime: &Handle) -> anyhow::Result<Findings> {
-    let shim = shim()?;
+    let shim = Preload::build("slow.c")?;
     let plan = Plan {
         workers: BESIDE + 1,
-        of_first_worker: vec![("LD_PRELOAD".to_owned(), shim.display().to_string())],
+        of_first_worker: vec![("LD_PRELOAD".to_owned(), shim.path().display().to_string())],
         ..Plan::default()
     };
-    let served = beside(runtime, &plan, |_| {});
-    let _ = std::fs::remove_file(shim);
-    let mut served = served?;
+    let mut served = beside(runtime, &plan, |_| {})?;
     let runs = served.sheets.iter().map(Sheet::longest_run);
     let longest = runs.max().unwrap_or_default();
     served.findings.holds(longest >= SLOW_RUN, || {
@@ -121,18 +117,4 @@ fn beside(
         .findings
         .at_most("cost", without - with, 3.0, " points");
     Ok(served)
-}
-
-/// The library that makes the sleeps of a process longer, built from its source.
-fn shim() -> anyhow::Result<PathBuf> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/slow.c");
-    let library = std::env::temp_dir().join(format!("spillgate-slow-{}.so", std::process::id()));
-    let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&library)
-        .arg(source)
-        .status()
-        .context("no C compiler (cc) was found")?;
-    anyhow::ensure!(status.success(), "{source} does not compile");
-    Ok(library)
 }

@@ -14,7 +14,7 @@ fn children_are_started_again_when_the_folder_of_their_files_and_logs_is_gone() 
         up.waits_for(&format!("{name}: ended"));
         up.waits_for(&format!("{name}: ready"));
     }
-    for file in ["topology.yaml", "profiles.yaml", "gateway-0.log"] {
+    for file in ["profiles.yaml", "gateway-0.log"] {
         assert!(set.join(file).exists(), "{file}");
     }
     up.bench(0, 20, 1, || {}).completes(0.9);

@@ -1,4 +1,4 @@
-//! The pipeline file of a set is changed, and `up` is told by SIGHUP.
+//! The pipeline file of a set is changed, and `up` is told by SIGHUP: the processes stay, and serve the new revision.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -7,7 +7,7 @@ use super::{PIPELINE, Up, asked, send};
 
 const PROCESSES: [&str; 4] = ["a-0", "b-0", "controller", "gateway-0"];
 
-// Over five seconds: three starts of four processes, and load for three seconds of each.
+// Over five seconds: a start of four processes, and load for three seconds of three.
 #[test]
 fn a_set_serves_what_its_file_says_after_a_hang_up() {
     let mut up = Up::start("reload", &[]);
@@ -27,7 +27,11 @@ fn a_set_serves_what_its_file_says_after_a_hang_up() {
                 "outputs:",
                 "  c: { op: noop, inputs: { payload: $b.payload }, device: emulated, batch: { max: 1 } }\noutputs:",
             ),
-            "stop `up` and start it again: ",
+            "have no worker of c; stop `up` and start it again",
+        ),
+        (
+            PIPELINE.replace("name: pair", "name: other"),
+            "no pipeline of this set is named \"other\"; stop `up` and start it again",
         ),
     ];
     for (text, says) in refused {
@@ -43,17 +47,18 @@ fn a_set_serves_what_its_file_says_after_a_hang_up() {
     up.bench(0, 20, 3, || {}).completes(0.95);
     assert!(!up.said.iter().any(|line| line.contains("restarting")));
 
-    for (name, slo) in [("changed", "900ms"), ("pair", "400ms")] {
-        let before = PROCESSES.map(|name| up.pid(name));
-        let text = PIPELINE.replace("name: pair", &format!("name: {name}"));
-        std::fs::write(&file, text.replace("400ms", slo)).unwrap();
-        hang_up(&up);
-        up.waits_for("all restart at once");
-        up.waits_for("all processes are ready");
-        assert!((0..4).all(|i| up.pid(PROCESSES[i]) != before[i]));
-        assert_eq!(asked(admin)["pipelines"][0]["name"], name);
-        up.bench(0, 20, 3, || {}).completes(0.95);
+    let before = PROCESSES.map(|name| up.pid(name));
+    for (generation, slo) in [(1, 900.0), (2, 400.0)] {
+        std::fs::write(&file, PIPELINE.replace("400ms", &format!("{slo}ms"))).unwrap();
+        let load = up.bench(0, 20, 3, || {
+            hang_up(&up);
+        });
+        load.completes(1.0);
+        up.waits_for(&format!("is published, generation {generation}"));
+        up.waits_for(" 100%");
+        assert_eq!(asked(admin)["pipelines"][0]["slo_ms"], slo);
     }
+    assert!((0..4).all(|i| up.pid(PROCESSES[i]) == before[i]));
     assert!(
         !up.said.iter().any(|line| line.contains("ended (")),
         "{:#?}",

@@ -1,4 +1,4 @@
-//! How many workers the controller of a topology wants.
+//! How many workers the controller of a set wants.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ outputs: { payload: $b.payload }
 
 // Over five seconds: processes start, and load for 6 s.
 #[test]
-fn a_controller_of_a_topology_tells_how_many_workers_it_wants() {
+fn a_controller_tells_how_many_workers_it_wants() {
     let flags = ["--workers", "a=1,b=2"];
     let files = (PIPELINE, PROFILE);
     let up = Up::serving(Machine::shared(), "wanted", files, &flags, &[]);
@@ -41,7 +41,7 @@ fn a_controller_of_a_topology_tells_how_many_workers_it_wants() {
     let (a, b) = (of(1), of(2));
     assert_eq!(
         (&a["wanted"], &b["wanted"]),
-        (&1.into(), &2.into()),
+        (&1.into(), &1.into()),
         "{a} {b}"
     );
     assert_eq!(b["reason"], "a fixed number");
@@ -53,4 +53,22 @@ fn a_controller_of_a_topology_tells_how_many_workers_it_wants() {
     assert_eq!(of(1)["serving"], 1, "nobody starts any");
     let (_, text) = ran(&["status", "--admin", admin]);
     assert!(text.contains("workers of  wanted"), "{text}");
+}
+
+// Over five seconds: processes start, and load for 13 s.
+#[test]
+fn workers_of_up_follow_the_load() {
+    let flags = ["--workers", "b=4", "--scale"];
+    let files = (PIPELINE, PROFILE);
+    let mut up = Up::serving(Machine::shared(), "scaled", files, &flags, &[]);
+    // 120 a second need 2.64 of its workers.
+    let mut load = up.begin(0, 120, 9);
+    up.waits_for("3 wanted: offered ");
+    up.waits_for("a-2: ready");
+    let _ = load.wait();
+    up.bench(0, 120, 4, || {}).completes(0.95);
+    assert!(
+        !up.said.iter().any(|line| line.starts_with("b: ")),
+        "b is fixed"
+    );
 }

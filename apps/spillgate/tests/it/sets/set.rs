@@ -154,6 +154,34 @@ impl Set {
         self.run(called, &arguments, &[]);
     }
 
+    /// Starts a process that registers with the controller, with these flags.
+    pub(crate) fn registers(&mut self, name: &str, flags: &[String]) {
+        let at = self.address(name);
+        self.registers_as(name, name, &at, flags);
+    }
+
+    /// The same for a process, called `called` here, that says that it is `name` and listens there.
+    pub(crate) fn registers_as(&mut self, called: &str, name: &str, at: &str, flags: &[String]) {
+        let (_, role) = PROCESSES.iter().find(|(of, _)| *of == name).unwrap();
+        let pipeline = self.path("one.yaml").to_str().unwrap().to_owned();
+        let mut arguments = [*role, &pipeline, "--name", name]
+            .map(str::to_owned)
+            .to_vec();
+        let listen = match *role {
+            "gateway" => "--listen",
+            _ => "--link-listen",
+        };
+        arguments.extend([listen.to_owned(), at.to_owned()]);
+        if *role != "controller" {
+            arguments.extend(["--controllers".to_owned(), self.address("controller")]);
+        }
+        if !flags.iter().any(|flag| flag == "--admin") {
+            arguments.push("--no-admin".to_owned());
+        }
+        arguments.extend_from_slice(flags);
+        self.run(called, &arguments, &[]);
+    }
+
     /// Starts a set of its own with `spillgate up`, with this environment; its folder is `up`.
     pub(crate) fn start_up(&mut self, environment: &[(&str, PathBuf)]) {
         let path = |file: &str| self.path(file).to_str().unwrap().to_owned();

@@ -53,6 +53,7 @@ fn gateway(policy: DropPolicy) -> Gateway<u64, ()> {
         pipeline: &Arc::new(pipeline),
         planned: &Arc::new(planned),
         places: &[1, 2].map(place),
+        turn: 0,
         seed: 1,
         born: Timestamp::ZERO,
     });

@@ -10,17 +10,37 @@ use spillgate_link::wire::bounds::REQUESTS_MAX;
 fn a_greeting_over_its_bounds() {
     let check_with = |change: fn(&mut pb::Greeting), sentence: Expect| {
         let mut greeting = pb::Greeting {
-            addresses: vec![address(pb::address::Role::Device(1))],
             version: "0.1.0".to_owned(),
             pipeline: Bytes::from(vec![0; 32]),
             incarnation: 1,
+            member: Some(pb::Member::default()),
+            ..pb::Greeting::default()
         };
         change(&mut greeting);
+        let greeting = Box::new(greeting);
         check(content(pb::packet::Content::Greeting(greeting)), sentence);
     };
     check_with(
-        |g| g.addresses = vec![g.addresses[0]; 1025],
-        expect!["Greeting.addresses has 1025 entries; it may have at most 1024"],
+        |g| g.member.as_mut().unwrap().controllers = vec![1; 1025],
+        expect!["Member.controllers has 1025 entries; it may have at most 1024"],
+    );
+    check_with(
+        |g| {
+            let device = pb::MemberDevice {
+                name: String::new(),
+                workers: vec![pb::MemberWorker::default(); 600],
+            };
+            g.member.as_mut().unwrap().devices = vec![device; 2];
+        },
+        expect!["MemberDevice.workers has 1200 entries; it may have at most 1024"],
+    );
+    check_with(
+        |g| g.member.as_mut().unwrap().name = "x".repeat(254),
+        expect!["Member.name has 254 bytes; it may have at most 253"],
+    );
+    check_with(
+        |g| g.member = None,
+        expect!["Greeting.member is missing; each Greeting has it"],
     );
     check_with(
         |g| g.version = "1".repeat(65),

@@ -6,29 +6,6 @@ use super::*;
 use pb::address::Role;
 
 #[test]
-fn a_packet_or_message_of_no_kind() {
-    check(
-        pb::Packet { content: None },
-        expect!["Packet.content is missing; each Packet has it"],
-    );
-    let none = Message::Device(pb::ToDevice { message: None });
-    check(
-        envelope(Role::Device(1), none),
-        expect!["ToDevice.message is missing; each ToDevice has it"],
-    );
-    let none = Message::Gateway(pb::ToGateway { message: None });
-    check(
-        envelope(Role::Gateway(1), none),
-        expect!["ToGateway.message is missing; each ToGateway has it"],
-    );
-    let none = Message::Controller(pb::ToController { message: None });
-    check(
-        envelope(Role::Controller(1), none),
-        expect!["ToController.message is missing; each ToController has it"],
-    );
-}
-
-#[test]
 fn an_envelope_without_its_addresses() {
     let whole = |change: fn(&mut pb::Envelope)| {
         let mut packet = gateway(pb::to_gateway::Message::Serve(1));
@@ -44,10 +21,6 @@ fn an_envelope_without_its_addresses() {
     check(
         whole(|e| e.to = None),
         expect!["Envelope.to is missing; each Envelope has it"],
-    );
-    check(
-        whole(|e| e.message = None),
-        expect!["Envelope.message is missing; each Envelope has it"],
     );
     check(
         whole(|e| e.from = Some(pb::Address { role: None })),

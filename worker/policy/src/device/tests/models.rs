@@ -38,7 +38,11 @@ fn device(policy: DropPolicy, schedule: Option<SchedulePolicy>) -> Device<()> {
     let device = Device::new(vec![(WorkerId(1), config)], Duration::from_nanos(2));
     let mut device = device.with_weights(memory);
     let mut out = Vec::new();
-    device.on_event(at(0), DeviceEvent::Greeted(GatewayId(0)), &mut out);
+    device.on_event(
+        at(0),
+        DeviceEvent::Greeted(GatewayId(0), &[WorkerId(1)]),
+        &mut out,
+    );
     assert_eq!(does(&out), [Does::Holds(0, true)]);
     device
 }

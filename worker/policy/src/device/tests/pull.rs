@@ -60,7 +60,7 @@ fn asking(gateways: u16) -> Asking {
         batch: None,
     };
     for gateway in 0..gateways {
-        asking.on(DeviceEvent::Greeted(GatewayId(gateway)));
+        asking.on(DeviceEvent::Greeted(GatewayId(gateway), &[WorkerId(1)]));
     }
     asking
 }
@@ -165,7 +165,7 @@ fn an_idle_device_asks_all_gateways_and_begins_soon_after_the_first_request() {
 fn a_gateway_that_comes_hears_of_the_ask_that_stands() {
     let mut asking = asking(1);
     let serial = asking.device.asks.standing().expect("it is idle");
-    let sent = asking.on(DeviceEvent::Greeted(GatewayId(3)));
+    let sent = asking.on(DeviceEvent::Greeted(GatewayId(3), &[WorkerId(1)]));
     assert_eq!((sent.asks[0].0, sent.asks[0].1.serial), (3, serial));
     assert_eq!(sent.asks[0].1.until, None);
 }
@@ -348,6 +348,25 @@ fn a_closed_device_asks_for_nothing_and_drops_what_comes() {
 }
 
 #[test]
+fn a_gateway_is_asked_for_the_workers_of_its_pipeline_alone() {
+    let mut asking = asking(1);
+    // The device's only worker is of another pipeline than this one's.
+    let sent = asking.on(DeviceEvent::Greeted(GatewayId(3), &[WorkerId(2)]));
+    assert_eq!(sent, Sent::default());
+    let serial = asking.device.asks.standing().expect("it is idle");
+    asking.answer(0, serial, &[1]);
+    asking.at(us(200));
+    let at = asking.device.next_wakeup().expect("it asks in time");
+    let asked: Vec<u16> = asking.at(at).asks.iter().map(|(of, _)| *of).collect();
+    assert_eq!(asked, [0]);
+    // So it waits for no answer of the other one.
+    let serial = asking.device.asks.serial();
+    asking.answer(0, serial, &[]);
+    assert_eq!(asking.device.asks.waits_until(), None);
+    assert_eq!(asking.on(DeviceEvent::Leave).leaves, [0]);
+}
+
+#[test]
 fn a_device_that_leaves_asks_no_more_and_hands_back_what_it_has_not_bound() {
     let mut it = asking(2);
     let serial = it.device.asks.standing().expect("it is idle");
@@ -360,7 +379,11 @@ fn a_device_that_leaves_asks_no_more_and_hands_back_what_it_has_not_bound() {
     assert!(it.device.has_no_work());
     assert_eq!(it.answer(1, serial, &[2]).returned, [(1, vec![2])]);
     assert_eq!(it.at(us(5_000_000)), Sent::default());
-    assert_eq!(it.on(DeviceEvent::Greeted(GatewayId(2))).leaves, [2]);
+    assert_eq!(
+        it.on(DeviceEvent::Greeted(GatewayId(2), &[WorkerId(1)]))
+            .leaves,
+        [2]
+    );
 }
 
 #[test]

@@ -5,13 +5,14 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::pipelines::{MODULES, Pipeline};
+use crate::pipelines::Pipeline;
 use crate::set::{END_LIMIT, PATIENCE};
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -36,22 +37,29 @@ pub(super) struct Up {
 }
 
 impl Up {
-    /// Starts it, and waits until all processes are ready.
-    pub(super) fn start(gateways: usize, workers: usize) -> anyhow::Result<Self> {
-        let folder = format!("spillgate-soak-{}", std::process::id());
+    /// Starts it for a pipeline with this SLO, with these flags and this environment, and waits until all processes are ready.
+    pub(super) fn start(
+        pipeline: Pipeline,
+        slo: &str,
+        flags: &[String],
+        environment: &[(&str, &Path)],
+    ) -> anyhow::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("spillgate-up-{}-{n}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder)?;
-        let pipeline = folder.join("pipeline.yaml");
-        std::fs::write(&pipeline, Pipeline::Branches.text("600ms"))?;
-        let profiles = Pipeline::Branches.profiles();
+        let file = folder.join("pipeline.yaml");
+        std::fs::write(&file, pipeline.text(slo))?;
+        let profiles = pipeline.profiles();
         std::fs::write(folder.join("pipeline.profile.yaml"), profiles)?;
-        let workers = MODULES.map(|module| format!("{module}={workers}"));
         let child = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .arg("up")
-            .arg(&pipeline)
-            .args(["--port", "0", "--gateways", &gateways.to_string()])
-            .args(["--workers", &workers.join(","), "--folder"])
+            .arg(&file)
+            .args(["--port", "0", "--folder"])
             .arg(&folder)
+            .args(flags)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(folder.join("up.log"))?)
@@ -92,7 +100,9 @@ impl Up {
         }
         let whole = log.rfind('\n').map_or(0, |end| end + 1);
         for line in log[self.read..whole].lines() {
-            self.hear(line)?;
+            // Each begins with the time.
+            let (_, said) = line.split_once(' ').unwrap_or_default();
+            self.hear(said)?;
         }
         self.read = whole;
         Ok(())
@@ -133,6 +143,12 @@ impl Up {
         }
     }
 
+    /// Whether it has said this.
+    pub(super) fn has_said(&self, what: &str) -> anyhow::Result<bool> {
+        let log = std::fs::read_to_string(self.folder.join("up.log"))?;
+        Ok(log.contains(what))
+    }
+
     /// Sends a signal to a process. False where it does not run.
     pub(super) fn send(&self, name: &str, signal: Signal) -> bool {
         let pid = self.pids.get(name);
@@ -142,6 +158,11 @@ impl Up {
     /// Has it restart its processes one after the other.
     pub(super) fn hang_up(&self) -> bool {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).is_ok()
+    }
+
+    /// How often a process ended with an error.
+    pub(super) fn n_deaths(&self) -> usize {
+        self.n_deaths
     }
 
     /// Processes that ended with an error more often than they were killed.

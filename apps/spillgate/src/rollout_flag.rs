@@ -9,7 +9,7 @@ use spillgate_pipeline::time::{format_duration, parse_duration};
 const WATCH_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Reads `at-once`, `recreate` or a share like `5%`, and a watch behind it.
-pub(super) fn rollout(text: &str) -> Result<RolloutConfig, String> {
+pub(crate) fn rollout(text: &str) -> Result<RolloutConfig, String> {
     let expected = "give at-once, recreate or a share of the streams like 5%, and how long it is watched: at-once,watch=1m";
     let (how, watch) = match text.split_once(',') {
         None => (text, None),
