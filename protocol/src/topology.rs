@@ -29,7 +29,9 @@ use spillgate_pipeline::placement::Sharing;
 use spillgate_pipeline::problem::Problem;
 
 pub use read::parse_topology;
-pub use registered::{check_address, controllers_of, entries_by_pipeline, pipeline_of, workers_of};
+pub use registered::{
+    check_address, controllers_of, entries_by_pipeline, entries_for, pipeline_of, workers_of,
+};
 
 /// Most processes.
 pub(crate) const PROCESSES_MAX: usize = 1024;

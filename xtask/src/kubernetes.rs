@@ -6,6 +6,7 @@
 mod beside;
 mod broken;
 mod certificates;
+mod chart;
 mod cluster;
 mod evict;
 mod killed;
@@ -81,7 +82,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "modules",
-        asserts: "a module more, and a module less: no other pod changes, nothing fails",
+        asserts: "a module more and less, in pods of its own and with another one: no other pod changes, nothing fails",
         images: OPERATED,
         run: modules::run,
     },
@@ -120,6 +121,12 @@ const SCENARIOS: &[Scenario] = &[
         asserts: "bounds, names, a module without workers, a quota, rights, an image and a GPU that are not there: the reason and the cure are said",
         images: OPERATED,
         run: wrong::run,
+    },
+    Scenario {
+        name: "chart",
+        asserts: "Helm lints, renders, installs, upgrades and uninstalls: rights in one namespace, no pod of a pipeline changes",
+        images: OPERATED,
+        run: chart::run,
     },
     Scenario {
         name: "beside",

@@ -1,4 +1,4 @@
-//! Foreign programs, pinned and built from source: cargo-deny, Jaeger, grpcurl, Kubernetes, and a Python with gRPC.
+//! Foreign programs, pinned and built from source: cargo-deny, Jaeger, grpcurl, Kubernetes, Helm, and a Python with gRPC.
 //!
 //! Each lies under [`Workspace::tools`] beside a note of what it was built from; it is built again only
 //! when the note no longer matches the pin.
@@ -14,7 +14,7 @@ use crate::process;
 use crate::setup::{GO, VENV, require};
 use crate::workspace::Workspace;
 
-pub use cluster::build_cluster;
+pub use cluster::{build_cluster, build_helm};
 
 const CARGO_DENY: &str = "0.20.2";
 const GRPCURL: &str = "v1.9.4";

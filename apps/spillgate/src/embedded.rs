@@ -9,6 +9,7 @@ mod hosts;
 mod readings;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
@@ -21,7 +22,7 @@ use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_process::clock::Clock;
 use spillgate_worker::device::DeviceThreads;
-use spillgate_worker::timer::{TimerThread, TimerWatch};
+use spillgate_worker::timer::TimerThread;
 
 use crate::deployment::Deployment;
 use crate::device_name::DeviceNames;
@@ -58,6 +59,7 @@ pub struct Embedded {
     /// By pipeline: what is kept and held for other processes.
     values: Vec<Arc<Values>>,
     devices: IndexMap<DeviceId, Device, FxBuildHasher>,
+    is_stopped: AtomicBool,
     /// Until they are stopped.
     threads: Mutex<Vec<(String, DeviceThreads)>>,
     names: Vec<(DeviceId, String)>,
@@ -108,6 +110,7 @@ impl Embedded {
             set: context.set.clone(),
             live: Mutex::new(vec![true; assignment.pipelines.len()]),
             devices: devices.devices,
+            is_stopped: AtomicBool::new(false),
             threads: Mutex::new(devices.threads),
             names: here.map(|device| (device.id, device.name)).collect(),
             all_names: hosts.device_names,
@@ -172,11 +175,6 @@ impl Embedded {
         self.devices.values().cloned().collect()
     }
 
-    /// Whether the threads that wake devices and planners live, for readiness.
-    pub fn timer_watches(&self) -> [TimerWatch; 2] {
-        self.timers.each_ref().map(TimerThread::watch)
-    }
-
     /// Adds what runs these pipelines to what is read of the process.
     pub(crate) fn add_to(&self, reader: &mut StatusReader, pipelines: &[usize]) {
         for i in pipelines {
@@ -217,8 +215,28 @@ impl Embedded {
         true
     }
 
+    /// The thread that has died without which it cannot serve. Those that [`Embedded::stop`] ends have not died: a revision that gives way to
+    /// another one may be the only one then.
+    pub fn dead(&self) -> Option<String> {
+        let dead = self.dead_thread()?;
+        // It is looked at after the threads: they end after it is set.
+        (!self.is_stopped.load(Ordering::Acquire)).then_some(dead)
+    }
+
+    fn dead_thread(&self) -> Option<String> {
+        let devices = self.devices.values().filter(|d| !d.is_alive());
+        let devices: Vec<&str> = devices.map(Device::name).collect();
+        if !devices.is_empty() {
+            return Some(format!("dead devices: {}", devices.join(", ")));
+        }
+        let mut timers = self.timers.iter().map(TimerThread::watch);
+        let dead = timers.find(|timer| !timer.is_alive())?;
+        Some(format!("dead thread: {}", dead.name()))
+    }
+
     /// Ends the device threads, each within `limit`. Names those that were still busy.
     pub fn stop(&self, limit: Duration) -> Vec<String> {
+        self.is_stopped.store(true, Ordering::Release);
         self.devices.values().for_each(Device::close);
         let threads = std::mem::take(&mut *self.threads.lock());
         let busy = threads.into_iter();

@@ -48,13 +48,15 @@ impl PipelineRole {
             .any(|(of, devices)| *of == module && !devices.is_empty())
     }
 
-    /// Whether the process is one of that kind.
+    /// Whether the process is one of that kind. One that has nothing of the pipeline is a worker ([`Member::is_worker`]).
     pub fn is(&self, kind: Kind) -> bool {
         let of = self.process();
+        let is_gateway = of.gateway.is_some();
+        let is_controller = !of.controllers.is_empty();
         match kind {
-            Kind::Gateway => of.gateway.is_some(),
-            Kind::Controller => !of.controllers.is_empty(),
-            Kind::Worker => !of.workers.is_empty(),
+            Kind::Gateway => is_gateway,
+            Kind::Controller => is_controller,
+            Kind::Worker => !of.workers.is_empty() || !(is_gateway || is_controller),
         }
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use spillgate_controller::host::PipelineHost;
 use tokio_util::sync::CancellationToken;
 
-use crate::devices::Device;
-use crate::embedded::Embedded;
 use crate::serving::Serving;
 
 /// How often readiness looks at the device threads.
@@ -30,19 +28,7 @@ pub(crate) fn not_ready(serving: &Serving, stop: &CancellationToken) -> Option<S
 /// The thread that has died without which the process cannot serve. It does not come back.
 pub(crate) fn dead(serving: &Serving) -> Option<String> {
     let (running, _) = serving.running();
-    running.iter().find_map(|embedded| dead_of(embedded))
-}
-
-fn dead_of(embedded: &Embedded) -> Option<String> {
-    let devices = embedded.device_handles();
-    let devices = devices.iter().filter(|d| !d.is_alive());
-    let devices: Vec<&str> = devices.map(Device::name).collect();
-    if !devices.is_empty() {
-        return Some(format!("dead devices: {}", devices.join(", ")));
-    }
-    let timers = embedded.timer_watches();
-    let dead = timers.iter().find(|timer| !timer.is_alive())?;
-    Some(format!("dead thread: {}", dead.name()))
+    running.iter().find_map(|embedded| embedded.dead())
 }
 
 /// The pipeline that no request can go through.

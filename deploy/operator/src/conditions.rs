@@ -104,6 +104,11 @@ pub fn trouble(deployment: &Deployment, pods: &[&Pod]) -> Option<Said> {
             ),
         });
     }
+    trouble_of(name, pods)
+}
+
+/// What is wrong with the pods of a Deployment or Job, if anything.
+pub fn trouble_of(name: &str, pods: &[&Pod]) -> Option<Said> {
     pods.iter().find_map(|pod| of_pod(name, pod))
 }
 

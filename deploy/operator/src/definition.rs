@@ -1,8 +1,10 @@
 //! What a `Pipeline` resource defines, checked by the compiler of pipelines as the processes check their files.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::near::nearest;
@@ -62,6 +64,51 @@ pub enum Workers {
     },
 }
 
+impl Workers {
+    /// The module in whose processes they run; `None`: in processes of their own.
+    pub fn with(&self) -> Option<&str> {
+        match self {
+            Workers::Own { .. } => None,
+            Workers::With { other, .. } => Some(other),
+        }
+    }
+}
+
+/// What definitions of a set came to. Each is compiled once, and kept while a resource or what it had before says it.
+#[derive(Default)]
+pub struct Compiled {
+    all: BTreeMap<[u8; 32], (bool, Result<Arc<Definition>, Wrong>)>,
+}
+
+impl Compiled {
+    /// What [`define`] says.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn define(
+        &mut self,
+        name: &str,
+        spec: &PipelineSpec,
+        from_config_map: Option<&str>,
+        catalog: &Catalog,
+    ) -> Result<Arc<Definition>, Wrong> {
+        let stated = serde_json::to_vec(&(name, spec, from_config_map));
+        let key = Sha256::digest(stated.map_err(|error| Wrong(error.to_string()))?);
+        let define = || define(name, spec, from_config_map, catalog).map(Arc::new);
+        let (is_used, result) = self
+            .all
+            .entry(key.into())
+            .or_insert_with(|| (true, define()));
+        *is_used = true;
+        result.clone()
+    }
+
+    /// A pass has ended: what nobody asked for in it is forgotten.
+    pub fn end_pass(&mut self) {
+        self.all.retain(|_, (is_used, _)| std::mem::take(is_used));
+    }
+}
+
 /// Checks a resource. `from_config_map` is the text that `configMapRef` names.
 ///
 /// # Errors
@@ -118,7 +165,10 @@ fn original(
     from_config_map: Option<&str>,
 ) -> Result<(Map<String, Value>, String), Wrong> {
     match (&spec.pipeline, &spec.config_map_ref) {
-        (Some(pipeline), _) => Ok((pipeline.clone(), "spec.pipeline".to_owned())),
+        (Some(pipeline), _) => {
+            fits("spec.pipeline", text_of(pipeline)?.len())?;
+            Ok((pipeline.clone(), "spec.pipeline".to_owned()))
+        }
         (None, Some(of)) => {
             let place = format!("ConfigMap {}, {}", of.name, of.key);
             let Some(text) = from_config_map else {
@@ -128,6 +178,7 @@ fn original(
                     of.name, of.key, of.name, of.key
                 )));
             };
+            fits(&place, text.len())?;
             let read: Result<Value, _> = serde_yaml::from_str(text);
             match read {
                 Ok(Value::Object(root)) => Ok((root, place)),
@@ -148,6 +199,7 @@ fn given(spec: &PipelineSpec) -> Result<ProfileSet, Wrong> {
         return Ok(ProfileSet::default());
     };
     let text = serde_yaml::to_string(profiles).map_err(|error| Wrong(error.to_string()))?;
+    fits("spec.profiles", text.len())?;
     parse_profiles(&text, "spec.profiles").map_err(|problems| wrong(&problems, "spec.profiles"))
 }
 
@@ -384,18 +436,24 @@ impl Definition {
         render_profiles(&all, "")
     }
 
-    /// Whether what processes read reaches them: a controller publishes so much.
+    /// Whether what processes read reaches them.
     ///
     /// # Errors
     /// How much it is.
     pub fn fits(&self, profiles: &str) -> Result<(), Wrong> {
-        let bytes = self.text.len() + profiles.len();
-        match bytes <= TEXT_BYTES_MAX {
-            true => Ok(()),
-            false => Err(Wrong(format!(
-                "spec.pipeline: the pipeline and its profiles have {bytes} bytes, and at most {TEXT_BYTES_MAX} reach the processes of a set; \
-                 split it"
-            ))),
-        }
+        fits(
+            "spec.pipeline and its profiles",
+            self.text.len() + profiles.len(),
+        )
+    }
+}
+
+/// Whether a controller publishes so many bytes. It is asked before anything is compiled.
+fn fits(what: &str, bytes: usize) -> Result<(), Wrong> {
+    match bytes <= TEXT_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Wrong(format!(
+            "{what}: these are {bytes} bytes, and at most {TEXT_BYTES_MAX} reach the processes of a set; split the pipeline"
+        ))),
     }
 }

@@ -15,6 +15,9 @@ pub const ROLE: &str = "spillgate.dev/role";
 /// The module that a Deployment of workers is named after.
 pub const MODULE: &str = "spillgate.dev/module";
 
+/// The Job of a pod, as Kubernetes labels it.
+pub const JOB: &str = "batch.kubernetes.io/job-name";
+
 /// Port of clients.
 pub const CLIENT_PORT: u16 = 7700;
 /// Port of probes, metrics and status.

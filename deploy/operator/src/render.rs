@@ -290,19 +290,7 @@ impl Rendered<'_> {
         for at in &pipelines {
             self.one_file(&mut pod, &self.members[*at]);
         }
-        let modules = group.runs.iter().map(|(at, module)| {
-            let pipeline = &self.members[*at].definition.pipeline.name;
-            let module = match pipelines.len() {
-                1 => module.clone(),
-                _ => format!("{pipeline}/{module}"),
-            };
-            match group.workers {
-                1 => module,
-                n => format!("{module}={n}"),
-            }
-        });
-        let modules: Vec<String> = modules.collect();
-        pod.args(["--modules", &modules.join(",")]);
+        pod.args(["--modules", &group.modules(self.members)]);
         pod.args(["--link-listen", "[::]:7720"]);
         pod.port("link", LINK_PORT);
         self.joins(&mut pod);

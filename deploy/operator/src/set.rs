@@ -1,6 +1,7 @@
 //! A set: the pipelines of a namespace that share gateways and a controller, and the groups of workers that they need.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::crd::{Autoscaler, ModuleWorkers, PipelineSpec};
 use crate::definition::{Definition, Workers, Wrong, gpus};
@@ -16,10 +17,15 @@ pub struct Member {
     /// The resource, in the last state that passed its checks.
     pub spec: PipelineSpec,
     /// What that defines.
-    pub definition: Definition,
+    pub definition: Arc<Definition>,
+    /// What it served before, while a revision is rolled out.
+    pub before: Option<Arc<Definition>>,
     /// Tells apart the versions with which pods begin.
     pub began: String,
 }
+
+/// The source runs with a module that may run with another one.
+const STEPS_MAX: usize = 4;
 
 /// Worker processes that run the same modules: a Deployment.
 #[derive(Clone, Debug)]
@@ -30,7 +36,7 @@ pub struct Group {
     pub module: String,
     /// Name of the Deployment.
     pub deployment: String,
-    /// What each process runs: positions of pipelines, and modules.
+    /// What each process runs: positions of pipelines, and modules. While a revision is rolled out, that are those of both.
     pub runs: Vec<(usize, String)>,
     /// Least and most processes.
     pub replicas: (u32, u32),
@@ -44,6 +50,24 @@ impl Group {
     /// Whether the number of processes is somebody else's matter.
     pub fn is_external(&self) -> bool {
         self.stated.autoscaler == Autoscaler::External
+    }
+
+    /// `--modules` of its processes. Pods may begin while the pipeline has not all of them: each is for the pipelines that have it.
+    pub fn modules(&self, members: &[Member]) -> String {
+        let first = self.runs.first().map(|(at, _)| *at);
+        let is_one = self.runs.iter().all(|(at, _)| Some(*at) == first);
+        let entry = |(at, module): &(usize, String)| {
+            let pipeline = match is_one {
+                true => String::new(),
+                false => format!("{}/", members[*at].definition.pipeline.name),
+            };
+            match self.workers {
+                1 => format!("{pipeline}{module}?"),
+                n => format!("{pipeline}{module}?={n}"),
+            }
+        };
+        let all: Vec<String> = self.runs.iter().map(entry).collect();
+        all.join(",")
     }
 
     /// Processes for so many wanted workers.
@@ -109,6 +133,21 @@ pub fn groups(members: &[Member]) -> (Vec<Group>, BTreeMap<usize, Wrong>) {
             }
         }
     }
+    for (at, member) in members.iter().enumerate() {
+        let before = member.before.as_ref().map(|before| &before.workers);
+        for (module, workers) in before.into_iter().flatten() {
+            let Workers::With { other, .. } = workers else {
+                continue;
+            };
+            let root = root_before(members, at, other);
+            let mut all = groups.iter_mut();
+            let group = all.find(|of| Some((of.pipeline, of.module.as_str())) == root);
+            let run = (at, module.clone());
+            if let Some(group) = group.filter(|of| !of.runs.contains(&run)) {
+                group.runs.push(run);
+            }
+        }
+    }
     groups.retain(|group| !wrong.contains_key(&group.pipeline));
     for group in &mut groups {
         group.runs.retain(|(at, _)| !wrong.contains_key(at));
@@ -117,14 +156,29 @@ pub fn groups(members: &[Member]) -> (Vec<Group>, BTreeMap<usize, Wrong>) {
     (groups, wrong)
 }
 
+/// The module in whose processes one ran before the revision that is rolled out.
+fn root_before<'a>(
+    members: &'a [Member],
+    at: usize,
+    mut other: &'a str,
+) -> Option<(usize, &'a str)> {
+    let before = &members[at].before.as_ref()?.workers;
+    for _ in 0..STEPS_MAX {
+        match before.get(other) {
+            Some(Workers::Own { .. }) => return Some((at, other)),
+            Some(Workers::With { other: next, .. }) => other = next,
+            None => break,
+        }
+    }
+    root_of(members, at, other).ok()
+}
+
 /// The module in whose processes one runs, which a name means: `MODULE`, or `PIPELINE/MODULE` of the set.
 fn root_of<'a>(
     members: &'a [Member],
     mut at: usize,
     mut other: &'a str,
 ) -> Result<(usize, &'a str), String> {
-    // The source runs with a module that may run with another one.
-    const STEPS_MAX: usize = 4;
     for _ in 0..STEPS_MAX {
         if let Some((pipeline, module)) = other.split_once('/') {
             let found = members.iter().position(|member| member.name == pipeline);

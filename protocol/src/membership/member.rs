@@ -70,6 +70,12 @@ impl Member {
         self.roles().count() + self.workers().count()
     }
 
+    /// Whether it is a worker process. One that has nothing of a pipeline is one without workers: another revision has none of its
+    /// modules, and it hears what is published next.
+    pub fn is_worker(&self) -> bool {
+        !self.devices.is_empty() || (!self.is_gateway && self.controllers.is_empty())
+    }
+
     /// Whether the two have anything to say to each other. Gateways say nothing to gateways, and workers nothing to workers.
     pub fn speaks_to(&self, other: &Member) -> bool {
         let [mine, theirs] = [self, other].map(Member::kinds);
@@ -77,10 +83,10 @@ impl Member {
         (0..3).any(|i| mine[i] && (0..3).any(|j| theirs[j] && speak(i, j)))
     }
 
-    /// Whether it is a gateway, has controllers, and has workers.
+    /// Whether it is a gateway, has controllers, and is a worker process.
     fn kinds(&self) -> [bool; 3] {
-        let (controls, works) = (!self.controllers.is_empty(), !self.devices.is_empty());
-        [self.is_gateway, controls, works]
+        let controls = !self.controllers.is_empty();
+        [self.is_gateway, controls, self.is_worker()]
     }
 
     /// Whether this process dials the other one, of two that have something to say to each other. Gateways dial workers, and both
@@ -90,7 +96,7 @@ impl Member {
             Member { address: None, .. } => 0,
             member if !member.controllers.is_empty() => 4,
             // Lists name processes with workers alone.
-            member if member.is_gateway && member.devices.is_empty() => 1,
+            member if member.is_gateway && !member.is_worker() => 1,
             member if member.is_gateway => 2,
             _ => 3,
         };
@@ -137,6 +143,7 @@ mod tests {
             member("worker", false, false, true),
             member("control-0", false, true, false),
             member("control-1", false, true, true),
+            member("nothing", false, false, false),
         ];
         let dialled = |of: &Member| {
             let others = all.iter().filter(|other| other.name != of.name);
@@ -148,12 +155,13 @@ mod tests {
         };
         let said = all.iter().map(|of| format!("{}: {}", of.name, dialled(of)));
         let expected = "\
-            gateway-0: gateway-2 worker control-0 control-1\n\
-            gateway-1: gateway-2 worker control-0 control-1\n\
-            gateway-2: worker control-0 control-1\n\
+            gateway-0: gateway-2 worker control-0 control-1 nothing\n\
+            gateway-1: gateway-2 worker control-0 control-1 nothing\n\
+            gateway-2: worker control-0 control-1 nothing\n\
             worker: control-0 control-1\n\
             control-0: control-1\n\
-            control-1: ";
+            control-1: \n\
+            nothing: control-0 control-1";
         assert_eq!(said.collect::<Vec<_>>().join("\n"), expected);
     }
 }

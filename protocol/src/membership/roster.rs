@@ -67,7 +67,7 @@ pub struct Listed {
     pub state: MemberState,
 }
 
-/// What a controller publishes: all processes with workers that registered.
+/// What a controller publishes: all worker processes that registered.
 pub type MemberList = Vec<Listed>;
 
 /// What happens.
@@ -400,7 +400,7 @@ impl Roster {
                 known.is_some_and(|e| !has_session && e.member.address != member.address);
             let leaves = state == MemberState::Leaving;
             if member.name == self.me.name
-                || member.devices.is_empty()
+                || !member.is_worker()
                 || (leaves && known.is_none())
                 || (!has_session && !self.know(now, &member, out))
             {
@@ -432,7 +432,7 @@ impl Roster {
             if entry.is_dialled {
                 out.push(Command::HangUp(name));
             }
-            if !entry.member.devices.is_empty() && !self.me.controllers.is_empty() {
+            if entry.member.is_worker() && !self.me.controllers.is_empty() {
                 self.publishes_at.get_or_insert(now + PUBLISH_DELAY);
             }
             out.push(Command::Left(entry.member));
@@ -457,8 +457,8 @@ impl Roster {
 
     /// Something about a process changed of which lists speak.
     fn changed(&mut self, now: Timestamp, name: &Arc<str>) {
-        let has_workers = (self.entries.get(name)).is_some_and(|e| !e.member.devices.is_empty());
-        if has_workers && !self.me.controllers.is_empty() {
+        let is_listed = (self.entries.get(name)).is_some_and(|e| e.member.is_worker());
+        if is_listed && !self.me.controllers.is_empty() {
             self.publishes_at.get_or_insert(now + PUBLISH_DELAY);
         }
     }
@@ -467,13 +467,10 @@ impl Roster {
         entry.has_session() && entry.member.is_gateway && !self.me.controllers.is_empty()
     }
 
-    /// The processes with workers that are there, or were a moment ago.
+    /// The worker processes that are there, or were a moment ago.
     fn published(&self) -> MemberList {
-        let with_workers = self
-            .entries
-            .values()
-            .filter(|e| !e.member.devices.is_empty());
-        let listed = with_workers.map(|e| Listed {
+        let workers = self.entries.values().filter(|e| e.member.is_worker());
+        let listed = workers.map(|e| Listed {
             member: e.member.clone(),
             state: e.state(),
         });

@@ -63,7 +63,7 @@ impl fmt::Display for WireVersions {
 /// A process about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// What it is: 1 to [`ROLES_MAX`] roles.
+    /// What it is: at most [`ROLES_MAX`] roles.
     pub member: Arc<Member>,
     /// The set that it belongs to.
     pub set: Arc<str>,
@@ -154,9 +154,9 @@ impl Greeting {
             ));
         }
         let n_roles = member.n_roles();
-        if !(1..=ROLES_MAX).contains(&n_roles) {
+        if n_roles > ROLES_MAX {
             return Some(format!(
-                "the peer's greeting names {n_roles} roles and workers; a process has 1 to {ROLES_MAX}"
+                "the peer's greeting names {n_roles} roles and workers; a process has at most {ROLES_MAX}"
             ));
         }
         let mut seen = FxHashSet::default();

@@ -34,7 +34,7 @@ impl Kind {
         let has = |kind: &Kind| match kind {
             Kind::Gateway => member.is_gateway,
             Kind::Controller => !member.controllers.is_empty(),
-            Kind::Worker => !member.devices.is_empty(),
+            Kind::Worker => member.is_worker(),
         };
         Kind::ALL.into_iter().filter(has).collect()
     }

@@ -37,8 +37,7 @@ pub fn pipeline_of<'a>(
     entry: &'a str,
     pipelines: &[&Pipeline],
 ) -> Result<(usize, &'a str), Problem> {
-    // A device may have a / in its name.
-    let name = entry.split_once('=').map_or(entry, |(name, _)| name);
+    let name = name_of(entry);
     if let Some((of, _)) = name.split_once('/') {
         let found = pipelines.iter().position(|pipeline| pipeline.name == of);
         let found = found.ok_or_else(|| {
@@ -51,6 +50,7 @@ pub fn pipeline_of<'a>(
     if pipelines.len() == 1 {
         return Ok((0, entry));
     }
+    let name = name.strip_suffix('?').unwrap_or(name);
     let has = |pipeline: &&Pipeline| pipeline.modules.iter().any(|module| module.name == name);
     let mut having = (0..pipelines.len()).filter(|i| has(&pipelines[*i]));
     match (having.next(), having.next()) {
@@ -70,6 +70,31 @@ pub fn pipeline_of<'a>(
             Err(unknown("module", name, || known.iter().copied()))
         }
     }
+}
+
+/// The entries of a list of modules that count for a pipeline. `detect?=2` is `detect=2` where the pipeline has the module, and nothing
+/// elsewhere: so is each entry `of_other_revision` than the list was written for.
+pub fn entries_for(
+    entries: &[String],
+    pipeline: &Pipeline,
+    of_other_revision: bool,
+) -> Vec<String> {
+    let counts = |entry: &String| {
+        let name = name_of(entry);
+        let (name, is_optional) = match name.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (name, of_other_revision),
+        };
+        let is_there = pipeline.modules.iter().any(|module| module.name == name);
+        let rest = &entry[name_of(entry).len()..];
+        (is_there || !is_optional).then(|| format!("{name}{rest}"))
+    };
+    entries.iter().filter_map(counts).collect()
+}
+
+/// What stands before the number or device of an entry, which may have any character.
+fn name_of(entry: &str) -> &str {
+    entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
 /// The workers of a process, as a list says them: `detect` for one on the first device that the pipeline file names, `detect=2` for
@@ -243,6 +268,24 @@ mod tests {
             /m1: no pipeline named ""; choices are one, two"#]].assert_eq(&said.join("\n"));
         let alone = entries_by_pipeline(&["one/m1=2".to_owned()], &all[..1]);
         assert_eq!(alone.unwrap(), [some(&["m1=2"])]);
+        assert_eq!(
+            of("two/m9?,m1?=2").unwrap(),
+            [some(&["m1?=2"]), some(&["m9?"])]
+        );
+    }
+
+    #[test]
+    fn entries_count_where_the_pipeline_has_their_module() {
+        let pipeline = pipeline();
+        let of = |text: &str, of_other_revision| {
+            let entries: Vec<String> = text.split(',').map(str::to_owned).collect();
+            entries_for(&entries, &pipeline, of_other_revision).join(",")
+        };
+        assert_eq!(of("m1,m2?=3,m9?,m9?=2", false), "m1,m2=3");
+        // The devices of emulation and of users may have any name.
+        assert_eq!(of("m1=a?=b,m2?=c?", false), "m1=a?=b,m2=c?");
+        assert_eq!(of("m1,m9=2", false), "m1,m9=2");
+        assert_eq!(of("m1,m9=2,m9?", true), "m1");
     }
 
     #[test]

@@ -5,10 +5,7 @@ use anyhow::{Result, ensure};
 use super::cluster::{Namespace, Pod, Seen, wait};
 use super::killed::replaced;
 use super::load::{Counts, Loads};
-use super::operator::{self, GATEWAYS, LIMIT, Standing};
-
-/// All pods of a set.
-const PODS: &str = "spillgate.dev/set=default";
+use super::operator::{self, GATEWAYS, LIMIT, PODS, Standing};
 
 /// The Secret of the authority is deleted, so that the operator makes a new one and new certificates: all processes read them from
 /// their files, nothing is started again, nothing fails, and processes that come afterwards are met.
@@ -43,9 +40,9 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     met(namespace, 6)?;
 
     // Links that begin now begin with new certificates.
-    let worker = &namespace.ready("spillgate.dev/module=a", 2, LIMIT)?[0];
+    let worker = &namespace.ready(&operator::workers("a"), 2, LIMIT)?[0];
     namespace.delete(worker)?;
-    replaced(namespace, "spillgate.dev/module=a", 2, worker)?;
+    replaced(namespace, &operator::workers("a"), 2, worker)?;
     met(namespace, 6)?;
     operator::settled(namespace, "two-stage")?;
     loads.more()?;

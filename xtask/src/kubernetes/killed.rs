@@ -21,8 +21,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     let client = PodLoad::start(namespace, &gateways[0].image, &server, &args)?;
     loads.more()?;
 
-    let workers = "spillgate.dev/module=a";
-    kill(namespace, workers, 2, &mut loads)?;
+    kill(namespace, &operator::workers("a"), 2, &mut loads)?;
     kill(namespace, CONTROLLER, 1, &mut loads)?;
 
     // The one that the client in the cluster is connected with. What clients wait for is lost with the gateway.

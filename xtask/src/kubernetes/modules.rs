@@ -9,7 +9,10 @@ use super::operator::{self, GATEWAYS, LIMIT, Standing};
 
 const NAME: &str = "two-stage";
 /// All pods of the pipeline and its set but those of the module that comes and goes.
-const OTHERS: &str = "app.kubernetes.io/managed-by=spillgate-operator,spillgate.dev/module!=c";
+const OTHERS: &str = "spillgate.dev/set=default,spillgate.dev/module!=c";
+
+/// The same without those of the module that runs it in its processes.
+const NEITHER: &str = "spillgate.dev/set=default,spillgate.dev/module notin (b,c)";
 
 /// A module more gets its workers before requests go there, and a module less loses them afterwards; nothing fails, and the other
 /// pods stay.
@@ -38,7 +41,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
         second != first,
         "with a module more {first} is still served"
     );
-    namespace.ready("spillgate.dev/module=c", 2, LIMIT)?;
+    namespace.ready(&operator::workers("c"), 2, LIMIT)?;
     loads.more()?;
     before.check(namespace, OTHERS)?;
 
@@ -48,9 +51,23 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
         third == first,
         "with a module less {third} is served, {first} was before"
     );
-    namespace.ready("spillgate.dev/module=c", 0, LIMIT)?;
+    namespace.ready(&operator::workers("c"), 0, LIMIT)?;
     loads.more()?;
     before.check(namespace, OTHERS)?;
+
+    // In processes of another module: these are replaced before and after the revision moves, and no others.
+    let before = Standing::of(namespace, NEITHER)?;
+    more["spec"]["modules"]["c"] = json!({ "with": "b" });
+    for (pipeline, revision_is) in [(&more, &second), (&fewer, &first)] {
+        namespace.apply_json(pipeline)?;
+        let now = revision(namespace)?;
+        ensure!(
+            now == *revision_is,
+            "{now} is served in place of {revision_is}"
+        );
+        loads.more()?;
+        before.check(namespace, NEITHER)?;
+    }
     let all = loads.stop_revised()?;
     ensure!(all.failed == 0, "{all}");
     Ok(all.to_string())

@@ -16,8 +16,15 @@ pub(super) const SYSTEM: &str = "spillgate-system";
 pub(super) const NAME: &str = "spillgate-operator";
 /// The gateways of a set.
 pub(super) const GATEWAYS: &str = "spillgate.dev/role=gateway";
+/// All pods of the set that scenarios use.
+pub(super) const PODS: &str = "spillgate.dev/set=default";
 /// The controller of a set.
 pub(super) const CONTROLLER: &str = "spillgate.dev/role=controller";
+
+/// The workers of a module.
+pub(super) fn workers(module: &str) -> String {
+    format!("spillgate.dev/module={module}")
+}
 
 /// Applies `deploy/kubernetes` with the images that were built, and waits for the operator.
 pub(super) fn install(cluster: &Cluster<'_>, operator: &str, product: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cluster::Namespace;
 use super::load::{Counts, Loads, PodLoad};
-use super::operator::{self, GATEWAYS, LIMIT, Standing};
+use super::operator::{self, GATEWAYS, LIMIT, PODS, Standing};
 
 /// Nothing fails and no request is lost. All pods stay for another revision, and all are replaced for another image.
 pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
@@ -18,8 +18,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     let server = operator::address("default");
     let client = PodLoad::start(namespace, &gateways[0].image, &server, &args)?;
     loads.more()?;
-    let all = "app.kubernetes.io/managed-by=spillgate-operator";
-    let before = Standing::of(namespace, all)?;
+    let before = Standing::of(namespace, PODS)?;
 
     // Another objective.
     pipeline["spec"]["pipeline"]["slo"] = "250ms".into();
@@ -31,7 +30,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
         "after another objective its status is {status}"
     );
     loads.more()?;
-    before.check(namespace, all)?;
+    before.check(namespace, PODS)?;
 
     // The clients of these gateways alone end before them.
     let of_gateways = loads.end()?;
@@ -44,7 +43,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     pipeline["spec"]["image"] = other.as_str().into();
     namespace.apply_json(&pipeline)?;
     operator::settled(namespace, NAME)?;
-    let pods = namespace.ready(all, 7, LIMIT)?;
+    let pods = namespace.ready(PODS, 7, LIMIT)?;
     for pod in &pods {
         ensure!(
             pod.image == other && pod.restarts == 0,

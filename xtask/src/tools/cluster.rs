@@ -10,6 +10,8 @@ use crate::workspace::Workspace;
 
 /// Built as its own module: it and Kubernetes ask for other versions of the same modules.
 const COREDNS: &str = "github.com/coredns/coredns@v1.12.4";
+/// Its chart is installed with it.
+const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.19.0";
 const PROGRAMS: [&str; 5] = [
     "kube-apiserver",
     "kube-controller-manager",
@@ -57,6 +59,23 @@ pub fn build_cluster(workspace: &Workspace) -> Result<PathBuf> {
     std::fs::remove_dir_all(&staging)?;
     last.note_built()?;
     Ok(folder)
+}
+
+/// Helm, built if need be.
+pub fn build_helm(workspace: &Workspace) -> Result<PathBuf> {
+    let tool = Tool::new(workspace, "helm", format!("{HELM}\n"));
+    if !tool.is_built() {
+        require_go(workspace)?;
+        println!("tools: building {HELM} (six minutes when Go's cache is empty) ...");
+        let staging = workspace.tools().join("helm-new");
+        let mut go = workspace.program("go");
+        go.args(["install", HELM]).env("GOBIN", &staging);
+        process::run(&mut go)?;
+        put(&staging.join("helm"), &tool.program)?;
+        std::fs::remove_dir(&staging)?;
+        tool.note_built()?;
+    }
+    Ok(tool.program)
 }
 
 /// The version of Kubernetes that a module requires: `v1.34.2`.

@@ -203,7 +203,7 @@ pub(crate) struct InnerArgs {
     #[command(flatten)]
     role: RoleArgs,
     /// What this process holds, by commas [default: each module once]. Of a worker: detect, detect=2 or detect=cuda:1. Of a
-    /// controller: names of modules. PIPELINE/detect where several pipelines have a detect
+    /// controller: names of modules. PIPELINE/detect where several pipelines have a detect; detect? where the pipeline may lack it
     #[arg(
         long,
         value_delimiter = ',',

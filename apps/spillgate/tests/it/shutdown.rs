@@ -27,6 +27,8 @@ modules:
 outputs: { payload: $a.payload }
 ";
 const FRAMES: u64 = 5;
+/// How long threads may take to end on a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
 /// How often something is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -69,6 +71,16 @@ async fn streams_end_with_a_sentence_once_what_they_took_is_answered() {
         assert!(status.message().starts_with(says), "{status:?}");
         assert_eq!(stopping.await.unwrap().aborted, 0);
     }
+}
+
+/// A process ends where one of its devices has died. A revision that gives way ends its devices.
+#[test]
+fn devices_that_are_stopped_have_not_died() {
+    let embedded = crate::support::chain::idle();
+    assert_eq!(embedded.dead(), None);
+    assert!(embedded.stop(LIMIT).is_empty());
+    assert!(embedded.device_handles().iter().all(|d| !d.is_alive()));
+    assert_eq!(embedded.dead(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -201,6 +201,8 @@ impl Following {
         if self.live.is_empty()
             && let Some(former) = self.former.take().filter(|former| *former != id)
         {
+            // It may be published again meanwhile: then it waits for nothing any more.
+            self.waits &= former != self.published;
             self.live.push(Follower::new(now, former));
             out.push(Command::Start(former));
         }

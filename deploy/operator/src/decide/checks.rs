@@ -1,16 +1,18 @@
 //! Which resources are right, and what is to be measured before they are served.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::parse_profiles;
 
 use super::{Knows, Observed, Resource};
-use crate::conditions::Said;
+use crate::conditions::{Said, trouble_of};
 use crate::crd::{Pipeline, PipelineSpec};
-use crate::definition::{Definition, Wrong, define};
+use crate::definition::{Compiled, Definition, Wrong};
 use crate::names;
 use crate::record::{Record, Version};
 use crate::render::{Object, Rendered};
@@ -22,6 +24,7 @@ pub(super) fn checked<'a>(
     resource: &'a Pipeline,
     observed: &Observed,
     knows: &Knows,
+    compiled: &mut Compiled,
 ) -> (Resource<'a>, Vec<Object>) {
     let stored = observed.config_maps.get(&names::definition(name));
     let measured = observed.config_maps.get(&names::profiles(name));
@@ -36,7 +39,7 @@ pub(super) fn checked<'a>(
         measured: measured.unwrap_or_default(),
     };
     let text = observed.texts.get(name).map(String::as_str);
-    let definition = match define(name, &resource.spec, text, &knows.catalog) {
+    let definition = match compiled.define(name, &resource.spec, text, &knows.catalog) {
         Ok(definition) => definition,
         Err(wrong) => {
             of.wrong = Some(Said::new(true, "SpecInvalid", wrong.0));
@@ -85,6 +88,7 @@ pub(super) fn checked<'a>(
         uid: resource.uid().unwrap_or_default(),
         spec: resource.spec.clone(),
         definition,
+        before: None,
         began: String::new(),
     }];
     let rendered = Rendered {
@@ -112,6 +116,11 @@ pub(super) fn checked<'a>(
             );
             of.wrong = Some(Said::new(true, "ProfilesMissing", why));
         }
+        let is_of_job = |pod: &&Pod| pod.labels().get(names::JOB) == Some(&job);
+        let pods: Vec<&Pod> = observed.pods.iter().filter(is_of_job).collect();
+        of.wrong = of
+            .wrong
+            .or_else(|| trouble_of(&format!("Job {job}"), &pods));
     }
     (of, jobs)
 }
@@ -133,9 +142,13 @@ fn profiles_in(log: &str) -> Result<ProfileSet, String> {
 }
 
 /// Takes over what resources say now, where the set as a whole allows it.
-pub(super) fn accept(resources: &mut BTreeMap<&str, Resource<'_>>, knows: &Knows) {
+pub(super) fn accept(
+    resources: &mut BTreeMap<&str, Resource<'_>>,
+    knows: &Knows,
+    compiled: &mut Compiled,
+) {
     loop {
-        let members = members(resources, knows);
+        let members = members(resources, knows, compiled);
         let (_, wrong) = groups(&members);
         note(&wrong, &members, resources);
         let names = wrong.keys().map(|at| members[*at].name.as_str());
@@ -173,7 +186,11 @@ pub(super) fn note(
 
 /// The pipelines that processes serve: as their resources say it now, else each in its last state that passed all checks. They are
 /// sorted by name.
-pub(super) fn members(resources: &mut BTreeMap<&str, Resource<'_>>, knows: &Knows) -> Vec<Member> {
+pub(super) fn members(
+    resources: &mut BTreeMap<&str, Resource<'_>>,
+    knows: &Knows,
+    compiled: &mut Compiled,
+) -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     // Of two of one name the one that is served already stays.
     let mut order: Vec<(bool, &str)> = resources
@@ -190,7 +207,7 @@ pub(super) fn members(resources: &mut BTreeMap<&str, Resource<'_>>, knows: &Know
             continue;
         };
         let spec = version.resource.clone();
-        let definition = match defined(name, &spec, version, knows) {
+        let definition = match defined(name, &spec, version, knows, compiled) {
             Ok(definition) => definition,
             // It passed with another version of the operator.
             Err(why) => {
@@ -211,11 +228,14 @@ pub(super) fn members(resources: &mut BTreeMap<&str, Resource<'_>>, knows: &Know
             of.candidate = None;
             continue;
         }
+        let before = of.record.as_ref().and_then(|of| of.previous.as_ref());
+        let before = before.and_then(|of| defined(name, &of.resource, of, knows, compiled).ok());
         members.push(Member {
             name: name.to_owned(),
             uid: of.resource.uid().unwrap_or_default(),
             spec,
             definition,
+            before,
             began: of
                 .record
                 .as_ref()
@@ -232,10 +252,12 @@ fn defined(
     spec: &PipelineSpec,
     version: &Version,
     knows: &Knows,
-) -> Result<Definition, String> {
+    compiled: &mut Compiled,
+) -> Result<Arc<Definition>, String> {
     let text = spec
         .config_map_ref
         .as_ref()
         .map(|_| version.pipeline.as_str());
-    define(name, spec, text, &knows.catalog).map_err(|wrong| wrong.0)
+    let defined = compiled.define(name, spec, text, &knows.catalog);
+    defined.map_err(|wrong| wrong.0)
 }

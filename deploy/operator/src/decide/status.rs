@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::images::is_rolled_out;
-use super::{Observed, Resource, ready_of};
+use super::{Observed, Resource, groups_of, ready_of};
 use crate::conditions::{Said, condition, trouble};
 use crate::crd::{ModuleStatus, PipelineStatus};
 use crate::names;
@@ -60,11 +60,8 @@ pub(super) fn status(
             status.goodput = Some(format!("{:.1}/s", rates.goodput));
             status.dropped = rates.dropped.map(|part| format!("{:.1}%", part * 100.0));
         }
-        let of_it = groups
-            .iter()
-            .filter(|group| group.runs.iter().any(|(of, _)| *of == at));
         let (mut ready, mut wanted) = (0, 0);
-        for group in of_it {
+        for group in groups_of(at, groups) {
             let module = module_status(group, members, observed);
             ready += module.ready;
             wanted += module.replicas;

@@ -19,6 +19,7 @@ use super::ask::{Operator, get};
 use crate::conditions::events;
 use crate::crd::Pipeline;
 use crate::decide::{Decision, Knows, Observed, decide};
+use crate::definition::Compiled;
 use crate::names;
 use crate::processes::{Samples, counts};
 use crate::render::Kind;
@@ -40,6 +41,7 @@ pub(super) struct Passes {
     client: Client,
     watched: Arc<Watched>,
     knows: Arc<Knows>,
+    compiled: Compiled,
     namespace: String,
     set: String,
     writer: Writer,
@@ -70,6 +72,7 @@ impl Passes {
             client,
             watched,
             knows,
+            compiled: Compiled::default(),
             namespace,
             set,
             operator: None,
@@ -94,7 +97,7 @@ impl Passes {
         }
         observed.offered = std::mem::take(&mut self.offered);
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let decision = decide(now, &observed, &self.knows)?;
+        let decision = decide(now, &observed, &self.knows, &mut self.compiled)?;
         if self.operator.is_none() {
             self.operator = Some(Operator::new(&self.set)?);
         }
@@ -177,7 +180,7 @@ impl Passes {
                 continue;
             }
             let of_job = |pod: &&Pod| {
-                pod.labels().get("batch.kubernetes.io/job-name") == Some(name)
+                pod.labels().get(names::JOB) == Some(name)
                     && pod.status.as_ref().and_then(|of| of.phase.as_deref()) == Some("Succeeded")
             };
             let Some(pod) = observed.pods.iter().find(of_job) else {

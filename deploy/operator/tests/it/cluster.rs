@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use spillgate_operator::authority::Lifetimes;
 use spillgate_operator::crd::{Pipeline, PipelineSpec};
 use spillgate_operator::decide::{Decision, Knows, Observed, decide};
+use spillgate_operator::definition::Compiled;
 use spillgate_operator::render::{Kind, Settings};
 
 /// The image of the operator's settings.
@@ -71,6 +72,7 @@ pub(crate) fn with(mut spec: Value, path: &str, value: Value) -> Value {
 pub(crate) struct Cluster {
     pub(crate) observed: Observed,
     pub(crate) knows: Knows,
+    pub(crate) compiled: Compiled,
     pub(crate) now: u64,
     /// All objects that are there, as they were applied last.
     pub(crate) objects: BTreeMap<(Kind, String), Value>,
@@ -93,6 +95,7 @@ impl Cluster {
                 catalog: spillgate_modules::library().catalog(),
                 lifetimes: Lifetimes::default(),
             },
+            compiled: Compiled::default(),
             now: 1_000_000,
             objects: BTreeMap::new(),
         }
@@ -131,8 +134,16 @@ impl Cluster {
 
     /// A pass of the operator: decides, and does it.
     pub(crate) fn pass(&mut self) -> Decision {
-        let decision =
-            decide(self.now, &self.observed, &self.knows).expect("certificates can be made");
+        let decide = |compiled| {
+            let decision = decide(self.now, &self.observed, &self.knows, compiled);
+            decision.expect("certificates can be made")
+        };
+        let decision = decide(&mut self.compiled);
+        let anew = decide(&mut Compiled::default());
+        assert_eq!(
+            decision.statuses, anew.statuses,
+            "what was compiled before decides nothing"
+        );
         for object in &decision.objects {
             self.take(object.kind, &object.name, &object.value);
         }

@@ -368,6 +368,49 @@ fn workers_of_a_module_less_stay_when_that_is_taken_back() {
     assert_eq!(cluster.said("traffic", "Degraded"), "True TakenBack");
 }
 
+#[test]
+fn a_module_that_runs_with_another_is_there_before_and_after_the_revision_moves() {
+    let modules = |cluster: &Cluster| {
+        let template = &cluster.templates()["traffic-worker-a"];
+        let args = template["spec"]["containers"][0]["args"]
+            .as_array()
+            .unwrap();
+        let flag = args.iter().position(|arg| arg == "--modules").unwrap();
+        args[flag + 1].as_str().unwrap().to_owned()
+    };
+    let mut three = with_three();
+    three["modules"]["c"] = json!({ "with": "a" });
+    let mut cluster = Cluster::serving("traffic", two_stage());
+    cluster.apply("traffic", three);
+    for _ in 0..2 {
+        let decision = cluster.pass();
+        assert_eq!(offers(&decision).len(), 0, "pods of a do not run c yet");
+        assert_eq!(modules(&cluster), "a?,c?");
+        cluster.moves("traffic-worker-a");
+    }
+    cluster.ready("traffic-worker-a");
+    assert_eq!(offers(&cluster.pass()).len(), 1);
+    let serves = |cluster: &mut Cluster, generation, revision, state: &str| {
+        let said = report(generation, revision, state, "");
+        cluster.observed.rollouts = Some(vec![said.clone()]);
+        cluster
+            .observed
+            .offered
+            .insert("traffic".to_owned(), Ok(said));
+        cluster.pass();
+        cluster.pass();
+    };
+    serves(&mut cluster, 1, 77, "stable");
+    assert_eq!(modules(&cluster), "a?,c?");
+
+    cluster.apply("traffic", two_stage());
+    assert_eq!(offers(&cluster.pass()).len(), 1, "all that is needed runs");
+    serves(&mut cluster, 2, 55, "watching");
+    assert_eq!(modules(&cluster), "a?,c?", "it may be taken back");
+    serves(&mut cluster, 2, 55, "stable");
+    assert_eq!(modules(&cluster), "a?");
+}
+
 /// A third module beside the second one.
 fn with_three() -> Value {
     let mut three = two_stage();

@@ -73,7 +73,7 @@ fn modules_of_several_pipelines_run_in_one_process() {
         "traffic",
         with(two_stage(), "modules.b", json!({ "with": "a" })),
     );
-    assert!(args(&cluster, "traffic-worker-a").contains("--modules a,b "));
+    assert!(args(&cluster, "traffic-worker-a").contains("--modules a?,b? "));
     let shop = with(
         shop(),
         "modules",
@@ -83,7 +83,7 @@ fn modules_of_several_pipelines_run_in_one_process() {
     cluster.pass();
     let args = args(&cluster, "traffic-worker-a");
     assert!(
-        args.contains("--modules shop/a,two_stage/a,two_stage/b "),
+        args.contains("--modules shop/a?,two_stage/a?,two_stage/b? "),
         "{args}"
     );
     assert!(!cluster.observed.deployments.contains_key("shop-worker-a"));
@@ -97,7 +97,7 @@ fn a_process_has_as_many_workers_as_gpus() {
         json!({ "resources": { "limits": { "nvidia.com/gpu": 2, "cpu": "4" } } }),
     );
     let cluster = Cluster::serving("traffic", spec);
-    assert!(args(&cluster, "traffic-worker-a").contains("--modules a=2 "));
+    assert!(args(&cluster, "traffic-worker-a").contains("--modules a?=2 "));
 }
 
 #[test]

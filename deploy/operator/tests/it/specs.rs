@@ -83,7 +83,7 @@ fn a_worker_is_such_a_deployment() {
                 - worker
                 - /srv/pipelines/traffic/pipeline.yaml
                 - --modules
-                - a
+                - a?
                 - --link-listen
                 - '[::]:7720'
                 - --controllers
@@ -258,6 +258,8 @@ fn a_spec_that_is_wrong_changes_nothing_and_is_named_with_the_cure() {
         wrong("modules.a.device", json!("tpu")),
         wrong("profiles.emulated.a", json!({ "-": 3 })),
         wrong("modules.source", json!({})),
+        wrong("pipeline.modules.a.op", json!("x".repeat(1 << 16))),
+        wrong("profiles.emulated.a", json!("x".repeat(1 << 16))),
     ];
     expect![[r#"
         spec.pipeline.modules.a.batch.max: 0 is out of range; use 1 to 1024
@@ -270,7 +272,9 @@ fn a_spec_that_is_wrong_changes_nothing_and_is_named_with_the_cure() {
         spec.modules.b.with: there is no pipeline other in the set whose definition is right; write MODULE, or PIPELINE/MODULE
         spec.pipeline.modules.a.device: "tpu" is no device; use auto, cpu, cpu:N, cuda, cuda:N, emulated or emulated:N
         spec.profiles.emulated.a.-: expected a list of points, or { alpha: 5ms, beta: 2ms, max: 32 }, found a number
-        spec.modules.source: the source of this pipeline is no picture, and nothing of it is decoded; take source out"#]].assert_eq(&all.join("\n"));
+        spec.modules.source: the source of this pipeline is no picture, and nothing of it is decoded; take source out
+        spec.pipeline: these are 65831 bytes, and at most 65536 reach the processes of a set; split the pipeline
+        spec.profiles: these are 65624 bytes, and at most 65536 reach the processes of a set; split the pipeline"#]].assert_eq(&all.join("\n"));
 }
 
 #[test]
@@ -346,6 +350,19 @@ fn what_is_not_measured_is_measured_by_a_job() {
             .sentence("light", "Progressing")
             .replace(&job, "JOB"),
     );
+
+    let pod = json!({
+        "metadata": { "name": "light-profile-cpu-1", "labels": { "batch.kubernetes.io/job-name": job } },
+        "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu." }] },
+    });
+    cluster
+        .observed
+        .pods
+        .push(serde_json::from_value(pod).unwrap());
+    cluster.pass();
+    assert_eq!(cluster.said("light", "Degraded"), "True NoNode");
+    expect!["Job JOB: no node takes pod light-profile-cpu-1: 0/1 nodes are available: 1 Insufficient cpu.; add a node with room, or ask for less in resources"].assert_eq(&cluster.sentence("light", "Degraded").replace(&job, "JOB"));
+    cluster.observed.pods.clear();
 
     cluster
         .observed

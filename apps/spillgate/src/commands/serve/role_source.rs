@@ -14,7 +14,7 @@ use spillgate_protocol::membership::PIPELINES_MAX;
 use spillgate_protocol::session::Timing;
 use spillgate_protocol::session::rights::Kind;
 use spillgate_protocol::topology::{
-    Process, Topology, check_address, controllers_of, entries_by_pipeline, workers_of,
+    Process, Topology, check_address, controllers_of, entries_by_pipeline, entries_for, workers_of,
 };
 use spillgate_telemetry::logging::say;
 
@@ -74,7 +74,10 @@ impl Registration {
         let entries = entries_by_pipeline(&self.modules, pipelines).map_err(flag)?;
         let all = pipelines.iter().zip(entries);
         let all = all.map(|(pipeline, entries)| match entries {
-            Some(entries) => Ok(Some(self.process(name, pipeline, &entries).map_err(flag)?)),
+            Some(entries) => {
+                let process = self.process(name, pipeline, &entries, false);
+                Ok(Some(process.map_err(flag)?))
+            }
             None => Ok(None),
         });
         all.collect()
@@ -108,22 +111,30 @@ impl Registration {
         pipeline: &Pipeline,
         entries: &[String],
     ) -> anyhow::Result<PipelineRole> {
-        let process = self.process(name, pipeline, entries);
+        let process = self.process(name, pipeline, entries, true);
         let process = process.map_err(|problem| anyhow::anyhow!("--modules: {problem}"))?;
         Ok(self.role(pipeline.name.clone(), process))
     }
 
+    /// A worker process of whose modules the pipeline has none holds nothing of it, and is there for another revision.
     fn process(
         &self,
         name: &str,
         pipeline: &Pipeline,
         modules: &[String],
+        of_other_revision: bool,
     ) -> Result<Process, Problem> {
         let (mut controllers, mut workers) = (Vec::new(), Vec::new());
+        let left = entries_for(modules, pipeline, of_other_revision);
+        let has_nothing = left.is_empty() && !modules.is_empty();
         match self.kind {
             Kind::Gateway => {}
-            Kind::Controller => controllers = controllers_of(modules, pipeline)?,
-            Kind::Worker => workers = workers_of(modules, pipeline)?,
+            // One that plans for nothing would be a worker, which its certificate does not cover.
+            Kind::Controller if has_nothing => controllers = controllers_of(modules, pipeline)?,
+            Kind::Controller => controllers = controllers_of(&left, pipeline)?,
+            // An empty list would mean all modules.
+            Kind::Worker if has_nothing => {}
+            Kind::Worker => workers = workers_of(&left, pipeline)?,
         }
         Ok(Process {
             name: name.into(),
@@ -337,6 +348,11 @@ fn registered(
             ));
             continue;
         };
+        if registration.kind == Kind::Worker && process.workers.is_empty() {
+            say(&format!(
+                "pipeline {pipeline} has none of the modules of --modules, so this process runs nothing of it until another revision has one"
+            ));
+        }
         roles.push(registration.role(pipeline, process));
         all.push(loaded);
     }

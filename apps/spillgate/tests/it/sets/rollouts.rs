@@ -100,17 +100,16 @@ fn a_revision_that_a_worker_cannot_serve_is_taken_back_by_all() {
     for process in ["controller", "gateway-0", "a-0"] {
         set.registers(process, &[]);
     }
-    set.registers("a-1", &["--modules", "a"].map(str::to_owned));
+    // A variable of its environment has it read another revision than the others.
+    let at = set.address("a-1");
+    set.registers_in("a-1", "a-1", &at, &[], &[("SLO", "3s".into())]);
     set.is_ready();
     set.waits_for("gateway-0", "peer met peer=\"a-1\"");
-    // Another name for the module: one worker holds all modules, the other one a module of the old name.
-    let new = changed(&set, "new.yaml", "a: {", "c: {");
-    let text = std::fs::read_to_string(&new).unwrap();
-    std::fs::write(&new, text.replace("$a.", "$c.")).unwrap();
+    let new = changed(&set, "new.yaml", "slo: 1s", "slo: ${SLO:-2s}");
     let fails = |set: &Set, how: &str, generation: &str| {
         let (code, said) = rollout(set, &[&new, "--how", how]);
         assert_eq!(code, 1, "{said}");
-        let why = "a-1: --modules: no module named \"a\"";
+        let why = "a-1: this process reads revision ";
         let back = said.lines().find(|line| line.contains("taken back"));
         assert!(back.is_some_and(|line| line.contains(why)), "{said}");
         let shown = status(set, |shown| shown.contains(generation));
@@ -122,6 +121,58 @@ fn a_revision_that_a_worker_cannot_serve_is_taken_back_by_all() {
     // Where the old one ends first, the process has no session any more with gateways: controllers hear of it.
     fails(&set, "recreate", "generation 4");
     set.bench(40, 3, |_| ()).completes_all();
+}
+
+// Over five seconds: four processes start, and load for 12 s.
+#[test]
+fn a_worker_without_any_module_of_a_revision_is_there_for_the_next_one() {
+    let mut set = Set::new("less");
+    for process in ["controller", "gateway-0", "a-0"] {
+        set.registers(process, &[]);
+    }
+    set.registers("a-1", &["--modules", "a"].map(str::to_owned));
+    set.is_ready();
+    set.waits_for("gateway-0", "peer met peer=\"a-1\"");
+    // Another name for the module: one worker holds all modules, the other one a module of the old name.
+    let new = changed(&set, "new.yaml", "a: {", "c: {");
+    let text = std::fs::read_to_string(&new).unwrap();
+    std::fs::write(&new, text.replace("$a.", "$c.")).unwrap();
+    let first = revision_of(&set, "gateway-0");
+    let report = set.bench(40, 12, |set| {
+        let (code, said) = rollout(set, &[&new, "--how", "at-once,watch=1s"]);
+        assert_eq!(code, 0, "{said}");
+        status(set, |shown| all_stable(shown, 4));
+        let second = revision_of(set, "a-1");
+        assert_ne!(first, second);
+        let old = set.path("one.yaml").to_str().unwrap().to_owned();
+        let (code, said) = rollout(set, &[&old, "--how", "at-once,watch=1s"]);
+        assert_eq!(code, 0, "{said}");
+        status(set, |shown| all_stable(shown, 4));
+        assert_eq!(revision_of(set, "a-1"), first);
+    });
+    report.completes_all();
+    // It alone has workers now.
+    set.signal("a-0", Signal::SIGTERM);
+    set.waits_for("a-0", "stopped");
+    set.bench(20, 3, |_| ()).completes_all();
+    // An engine begins one with a module that comes later.
+    let at = set.address("a-0");
+    set.registers_as("later", "a-0", &at, &["--modules", "c?"].map(str::to_owned));
+    set.waits_for("later", "so this process runs nothing of it until");
+    status(&set, |shown| {
+        all_stable(shown, 4) && shown.contains("  a-0")
+    });
+    let (code, said) = rollout(&set, &[&new, "--how", "at-once,watch=1s"]);
+    assert_eq!(code, 0, "{said}");
+    set.bench(20, 3, |_| ()).completes_all();
+}
+
+/// The only revision of a process, as `spillgate rollout status` shows it.
+fn revision_of(set: &Set, process: &str) -> String {
+    let shown = status(set, |shown| shown.contains(&format!("  {process}")));
+    let line = shown.lines().find(|line| line.contains(process));
+    let mut words = line.unwrap().split_whitespace().skip(1);
+    words.next().unwrap().to_owned()
 }
 
 // Over five seconds: four processes start, and load for 3 s.

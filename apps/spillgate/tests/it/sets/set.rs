@@ -162,6 +162,18 @@ impl Set {
 
     /// The same for a process, called `called` here, that says that it is `name` and listens there.
     pub(crate) fn registers_as(&mut self, called: &str, name: &str, at: &str, flags: &[String]) {
+        self.registers_in(called, name, at, flags, &[]);
+    }
+
+    /// The same in this environment.
+    pub(crate) fn registers_in(
+        &mut self,
+        called: &str,
+        name: &str,
+        at: &str,
+        flags: &[String],
+        environment: &[(&str, PathBuf)],
+    ) {
         let (_, role) = PROCESSES.iter().find(|(of, _)| *of == name).unwrap();
         let pipeline = self.path("one.yaml").to_str().unwrap().to_owned();
         let mut arguments = [*role, &pipeline, "--name", name]
@@ -179,7 +191,7 @@ impl Set {
             arguments.push("--no-admin".to_owned());
         }
         arguments.extend_from_slice(flags);
-        self.run(called, &arguments, &[]);
+        self.run(called, &arguments, environment);
     }
 
     /// Starts a set of its own with `spillgate up`, with this environment; its folder is `up`.

@@ -53,12 +53,8 @@ impl Observer for Batches {
     }
 }
 
-/// Time between two batches of the first module, which always has work, sorted. `pause` lets the time pass between two requests.
-pub(crate) fn hand_offs(
-    policy: &str,
-    clock: &Clock,
-    mut pause: impl FnMut(Duration),
-) -> Vec<Duration> {
+/// The chain, which serves.
+fn start(policy: &str, clock: &Clock, observer: Arc<Batches>) -> Embedded {
     let library = Arc::new(spillgate_modules::library());
     let text = pipeline(policy);
     let compiled =
@@ -74,9 +70,23 @@ pub(crate) fn hand_offs(
         profiles,
         families: Default::default(),
     };
+    let context = ProcessContext::new(clock.clone(), library, observer);
+    Embedded::start(&context, &[deployment], None).unwrap()
+}
+
+/// The chain without requests.
+pub(crate) fn idle() -> Embedded {
+    start("spillgate", &Clock::start(), Arc::default())
+}
+
+/// Time between two batches of the first module, which always has work, sorted. `pause` lets the time pass between two requests.
+pub(crate) fn hand_offs(
+    policy: &str,
+    clock: &Clock,
+    mut pause: impl FnMut(Duration),
+) -> Vec<Duration> {
     let batches = Arc::new(Batches::default());
-    let context = ProcessContext::new(clock.clone(), library, batches.clone());
-    let embedded = Embedded::start(&context, &[deployment], None).unwrap();
+    let embedded = start(policy, clock, batches.clone());
     // Twice what it can serve.
     for _ in 0..800 {
         let _ = embedded.hosts[0].submit(submission(3));

@@ -102,6 +102,24 @@ fn without_room_for_two_the_former_one_starts_again_where_the_new_one_cannot() {
 }
 
 #[test]
+fn a_former_one_that_is_published_again_before_it_starts_is_started_once() {
+    let mut of = following();
+    let alone = |id| Followed::Offered { id, alone: true };
+    tell(&mut of, 100, alone(NEW));
+    tell(&mut of, 200, Followed::Gateways(OLD, 0));
+    tell(&mut of, 3200, Followed::Wakeup);
+    assert_eq!(tell(&mut of, 3300, alone(OLD)), []);
+    let out = tell(&mut of, 3400, Followed::NotStarted(NEW, "no model"));
+    let back = Command::TakenBack(NEW, "no model".to_owned());
+    assert_eq!(out, [back, Command::Start(OLD)]);
+    let admits = Command::Admit(Admission::One(OLD));
+    assert_eq!(tell(&mut of, 3500, Followed::Ready(OLD)), [admits]);
+    // Nobody may report this of one that serves; if so, it serves on.
+    assert_eq!(tell(&mut of, 3600, Followed::NotStarted(OLD, "late")), []);
+    assert!(of.view().iter().any(|of| of.id == OLD));
+}
+
+#[test]
 fn without_room_for_two_the_former_one_ends_first() {
     let mut of = following();
     let alone = Followed::Offered {
