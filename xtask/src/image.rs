@@ -45,6 +45,15 @@ impl Image {
             Image::Operator => "spillgate-operator",
         }
     }
+
+    /// Its program, which is built if need be.
+    pub(crate) fn program(self, workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+        let profile = match (self, profile) {
+            (Image::Operator, Profile::Tests) => Profile::Alone,
+            (_, profile) => profile,
+        };
+        profile.program(workspace, self.package())
+    }
 }
 
 /// `cargo xtask image`.
@@ -69,7 +78,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     });
     let built = match program {
         Some(program) => program,
-        None => profile.program(workspace, image.package())?,
+        None => image.program(workspace, profile)?,
     };
     let tag = write(workspace, image, &built, &out)?;
     let size = std::fs::metadata(&out)?.len();
@@ -98,6 +107,8 @@ pub(crate) fn write(
     }
     let mut script = workspace.program("python3");
     script
+        // Libraries that a program finds by it alone are not found in the image.
+        .env_remove("LD_LIBRARY_PATH")
         .arg("deploy/kubernetes/image.py")
         .arg(std::path::absolute(out)?)
         .arg(&tag);

@@ -213,7 +213,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
                 Image::Product => spillgate.clone(),
                 Image::Operator => match &options.operator {
                     Some(program) => program.clone(),
-                    None => options.profile.program(workspace, image.package())?,
+                    None => image.program(workspace, options.profile)?,
                 },
             };
             tags.push(image::write(workspace, image, &built, &archive)?);

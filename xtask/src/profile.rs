@@ -10,6 +10,8 @@ use xtask::workspace::Workspace;
 pub(crate) enum Profile {
     /// That of the tests. CI runs these: the release profile would compile every dependency once more.
     Tests,
+    /// The same with the features of the package alone: with those of the workspace each program links libtorch.
+    Alone,
     /// What users run.
     Release,
 }
@@ -20,6 +22,7 @@ impl Profile {
         let (folder, args) = match self {
             // With the features of the whole workspace and its tests, as these are built: others would compile dependencies once more.
             Profile::Tests => ("debug", vec!["--workspace", "--tests", "--bin", package]),
+            Profile::Alone => ("debug", vec!["-p", package]),
             Profile::Release => ("release", vec!["--release", "-p", package]),
         };
         workspace.build(&args)?;
