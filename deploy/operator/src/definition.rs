@@ -74,10 +74,14 @@ impl Workers {
     }
 }
 
+/// What a definition came to.
+type Outcome = Result<Arc<Definition>, Wrong>;
+
 /// What definitions of a set came to. Each is compiled once, and kept while a resource or what it had before says it.
 #[derive(Default)]
 pub struct Compiled {
-    all: BTreeMap<[u8; 32], (bool, Result<Arc<Definition>, Wrong>)>,
+    /// By what was compiled: whether this pass asked for it, and what it came to.
+    all: BTreeMap<[u8; 32], (bool, Outcome)>,
 }
 
 impl Compiled {

@@ -7,6 +7,7 @@ use spillgate::deployment::{Deployment, Revision};
 use spillgate_controller_policy::connection_admission::AGE_GRACE;
 use spillgate_controller_policy::rollout::RevisionId;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_process::clock::Clock;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Said;
@@ -16,7 +17,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::support::{Setup, TestServer, frame, open_stream};
+use crate::support::{Setup, TestServer, chain, frame, open_stream};
 
 const ONE: &str = "
 name: one
@@ -76,7 +77,7 @@ async fn streams_end_with_a_sentence_once_what_they_took_is_answered() {
 /// A process ends where one of its devices has died. A revision that gives way ends its devices.
 #[test]
 fn devices_that_are_stopped_have_not_died() {
-    let embedded = crate::support::chain::idle();
+    let embedded = chain::start("spillgate", &Clock::start(), Arc::default());
     assert_eq!(embedded.dead(), None);
     assert!(embedded.stop(LIMIT).is_empty());
     assert!(embedded.device_handles().iter().all(|d| !d.is_alive()));

@@ -34,8 +34,9 @@ policy: {{ drop: {policy} }}
     )
 }
 
+/// The batches that ended.
 #[derive(Default)]
-struct Batches(Mutex<Vec<BatchRecord>>);
+pub(crate) struct Batches(Mutex<Vec<BatchRecord>>);
 
 impl Observer for Batches {
     fn request_ended(&self, _: &Arc<RequestRecord>) {}
@@ -54,7 +55,7 @@ impl Observer for Batches {
 }
 
 /// The chain, which serves.
-fn start(policy: &str, clock: &Clock, observer: Arc<Batches>) -> Embedded {
+pub(crate) fn start(policy: &str, clock: &Clock, observer: Arc<Batches>) -> Embedded {
     let library = Arc::new(spillgate_modules::library());
     let text = pipeline(policy);
     let compiled =
@@ -72,11 +73,6 @@ fn start(policy: &str, clock: &Clock, observer: Arc<Batches>) -> Embedded {
     };
     let context = ProcessContext::new(clock.clone(), library, observer);
     Embedded::start(&context, &[deployment], None).unwrap()
-}
-
-/// The chain without requests.
-pub(crate) fn idle() -> Embedded {
-    start("spillgate", &Clock::start(), Arc::default())
 }
 
 /// Time between two batches of the first module, which always has work, sorted. `pause` lets the time pass between two requests.
