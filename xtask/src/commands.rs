@@ -42,7 +42,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command(
         "setup",
         "",
-        "fetch libtorch into third_party/libtorch, unless it is there",
+        "fetch libtorch and ONNX Runtime into third_party, unless they are there",
         setup::command,
     ),
     command(

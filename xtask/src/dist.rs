@@ -2,7 +2,8 @@
 //!
 //! The program finds libtorch in `lib/` beside `bin/` (its run path is `$ORIGIN/../lib`). The libraries
 //! are put there only with `--with-libtorch`, since they are a hundred times the size of everything else;
-//! without them `run.sh` takes those of the user's `LIBTORCH`.
+//! without them `run.sh` takes those of the user's `LIBTORCH`. ONNX Runtime lies there with libtorch; without it the program looks for the
+//! user's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -182,7 +183,10 @@ fn copy_libtorch(workspace: &Workspace, stage: &Path) -> Result<()> {
     }
     copy_tree(&libtorch.join("lib"), &stage.join("lib"))?;
     copy_tree(&libtorch.join("licenses"), &stage.join("lib/licenses"))
-        .context("a libtorch fetched before its licences were kept: delete third_party/libtorch")
+        .context("a libtorch fetched before its licences were kept: delete third_party/libtorch")?;
+    let onnxruntime = workspace.own_onnxruntime();
+    copy_tree(&onnxruntime.join("lib"), &stage.join("lib"))?;
+    copy_tree(&onnxruntime.join("licenses"), &stage.join("lib/licenses"))
 }
 
 /// The program starts where it lies, and finds the models of every pipeline beside it.

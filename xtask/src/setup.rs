@@ -1,4 +1,5 @@
-//! `setup`: checks that a C++ compiler is there and installs libtorch, both of which every build needs.
+//! `setup`: checks that a C++ compiler is there and installs libtorch, both of which every build needs; and ONNX Runtime, which the program
+//! loads for ONNX models.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,7 +36,7 @@ const COMPILER: Prerequisite = Prerequisite {
 const PIP: Prerequisite = Prerequisite {
     name: "pip for Python 3",
     any_of: &[("python3", &["-m", "pip", "--version"])],
-    used_for: "to fetch libtorch, and the Python client of the end-to-end tests",
+    used_for: "to fetch libtorch and ONNX Runtime, and the Python client of the end-to-end tests",
     install: "apt-get install python3-pip",
 };
 
@@ -155,11 +156,30 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         }
         Source::Fetched => fetch(workspace, &own)?,
     }
-    Ok(())
+    fetch_onnxruntime(workspace)
 }
 
+/// Fetches ONNX Runtime where there is a wheel of it that will do; elsewhere the user's Python or system brings one.
+fn fetch_onnxruntime(workspace: &Workspace) -> Result<()> {
+    if !IS_FETCHED {
+        println!(
+            "setup: ONNX Runtime is fetched for x86_64 Linux only; `pip install onnxruntime` installs it for ONNX models"
+        );
+        return Ok(());
+    }
+    require(&[&PYTHON, &PIP])?;
+    process::run(
+        workspace
+            .program("python3")
+            .arg("xtask/fetch_onnxruntime.py"),
+    )
+}
+
+/// Whether the libraries that are fetched run here.
+const IS_FETCHED: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+
 fn fetch(workspace: &Workspace, own: &Path) -> Result<()> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    if !IS_FETCHED {
         bail!(
             "libtorch can be fetched for x86_64 Linux only; install libtorch 2.11 and name its folder \
              in LIBTORCH"

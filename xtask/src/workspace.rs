@@ -50,6 +50,11 @@ impl Workspace {
         self.path("third_party/libtorch")
     }
 
+    /// Where ONNX Runtime is put.
+    pub fn own_onnxruntime(&self) -> PathBuf {
+        self.path("third_party/onnxruntime")
+    }
+
     /// Where foreign tools are put. `SPILLGATE_TOOLS` moves it, so that several checkouts may share it.
     pub fn tools(&self) -> PathBuf {
         let folder = std::env::var_os("SPILLGATE_TOOLS");

@@ -341,6 +341,7 @@ fn lists() -> Vec<(&'static str, &'static [Bound])> {
         ("controller/runtime", spillgate_controller::bounds::BOUNDS),
         ("worker/policy", spillgate_worker_policy::bounds::BOUNDS),
         ("worker/backend", spillgate_backend::bounds::BOUNDS),
+        ("worker/backend", spillgate_backend::bounds::ONNX_BOUNDS),
         ("worker/runtime", spillgate_worker::bounds::BOUNDS),
         ("link", spillgate_link::bounds::BOUNDS),
         ("apps/modules/library", spillgate_modules::bounds::BOUNDS),

@@ -11,6 +11,7 @@ use spillgate_pipeline::profile::device_kind;
 
 use crate::device_name::resolve_device;
 use crate::files::LoadedPipeline;
+use crate::model_files::weights_bytes;
 
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -97,7 +98,7 @@ impl Need {
                     need.batches += u64::from(module.batch.max) * side * side * PIXEL_BYTES;
                     for (file, stays) in weights(module) {
                         let file = loaded.base_dir().join(file);
-                        let bytes = std::fs::metadata(&file).map_or(0, |found| found.len());
+                        let bytes = weights_bytes(&file).unwrap_or(0);
                         let known = files.entry((device.clone(), file)).or_default();
                         *known = (bytes, known.1 || (stays && !gives_way));
                     }

@@ -33,8 +33,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
+use spillgate_backend::model_file::{self, ModelFile};
+use spillgate_backend::onnx;
 use spillgate_backend::operator::Library;
-use spillgate_backend::torch::{self, Archive, FormId};
+use spillgate_backend::torch::FormId;
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
@@ -44,6 +46,7 @@ use spillgate_worker::confinement;
 use crate::files::{LoadError, LoadedPipeline};
 use crate::model_files::option_files;
 use folders::ModelFolders;
+use look::Looked;
 use message::{Answer, Hash, Question};
 
 pub use child::run as answer;
@@ -98,18 +101,18 @@ struct Approved {
 
 impl Approved {
     /// Whether this content of that file may be loaded. Its form is found in less time than a hash of all of it.
-    fn allows(&self, path: &Path, archive: &Archive) -> Result<(), String> {
+    fn allows(&self, path: &Path, file: &ModelFile) -> Result<(), String> {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let has_forms = self.forms.iter().any(|(of, _)| *of == folder);
-        let form = has_forms.then(|| looked_at(archive));
+        let form = has_forms.then(|| looked_at(file));
         let intact = match &form {
-            Some(Ok(form)) if self.forms.contains(&(folder, *form)) => Some(archive.intact()),
+            Some(Ok(form)) if self.forms.contains(&(folder, *form)) => Some(file.intact()),
             _ => None,
         };
         if let Some(Ok(())) = intact {
             return Ok(());
         }
-        let hash: Hash = Sha256::digest(archive.bytes()).into();
+        let hash: Hash = Sha256::digest(file.bytes()).into();
         if self.contents.contains(&hash) {
             return Ok(());
         }
@@ -123,10 +126,12 @@ impl Approved {
     }
 }
 
-/// The form of an archive, after a look at it.
-fn looked_at(archive: &Archive) -> Result<FormId, String> {
-    look::look(&mut std::io::Cursor::new(archive.bytes()))?;
-    archive.form().map(|form| form.id)
+/// The form of a file, after a look at it. Weights beside a model can be any bytes.
+fn looked_at(file: &ModelFile) -> Result<FormId, String> {
+    if !matches!(file, ModelFile::Weights(_)) {
+        look::look(&mut std::io::Cursor::new(file.bytes()))?;
+    }
+    file.form()
 }
 
 /// Asks processes of their own about models, and keeps what may be loaded.
@@ -183,9 +188,9 @@ impl Checks {
             folders, approved, ..
         } = self.asker.clone();
         let opened = [folders.all(), also].concat();
-        torch::approve_with(move |path, archive| {
+        model_file::approve_with(move |path, file| {
             folders.inside(path)?;
-            approved.read().allows(path, archive)
+            approved.read().allows(path, file)
         });
         confinement::confine_with(&opened)
     }
@@ -260,10 +265,21 @@ impl Checks {
             let told = |error: String| format!("model file {}: {error}", path.display());
             self.asker.folders.inside(&path).map_err(told)?;
             let mut model = file::open(&path).map_err(|e| told(e.to_string()))?;
-            look::look(&mut model).map_err(told)?;
-            let (hash, length) = hash(&mut model).map_err(|e| told(e.to_string()))?;
-            hashes.push(hash);
-            size += length;
+            let looked = look::look(&mut model).map_err(told)?;
+            let mut files = vec![hash(&mut model)];
+            if let Looked::Onnx(bytes) = looked {
+                onnx::ready().map_err(told)?;
+                for beside in onnx::weights_beside(&path, &bytes).map_err(told)? {
+                    self.asker.folders.inside(&beside).map_err(told)?;
+                    let opened = file::open(&beside).map_err(|e| told(e.to_string()))?;
+                    files.push(hash(&mut { opened }));
+                }
+            }
+            for file in files {
+                let (hash, length) = file.map_err(|e| told(e.to_string()))?;
+                hashes.push(hash);
+                size += length;
+            }
         }
         let key = (module.op.clone(), options_of(module), hashes);
         if let Some(done) = self.done.get(&key) {
@@ -275,7 +291,7 @@ impl Checks {
         let mut approved = self.asker.approved.write();
         approved
             .contents
-            .extend(passed.loaded.iter().map(|(_, hash)| *hash));
+            .extend(passed.loaded.iter().map(|of| of.hash));
         let warning = passed
             .error
             .map(|e| format!("the model fails on its own example: {e}"));
@@ -312,7 +328,16 @@ struct Passed {
     /// How long a member of a family took to load.
     load: Option<Duration>,
     /// The files that it loaded, each once.
-    loaded: Vec<(PathBuf, Hash)>,
+    loaded: Vec<LoadedFile>,
+}
+
+/// A file that a process that checked loaded.
+#[derive(PartialEq)]
+struct LoadedFile {
+    path: PathBuf,
+    hash: Hash,
+    /// Whether it holds weights of a model that lies beside it.
+    is_weights: bool,
 }
 
 impl Asker {
@@ -328,6 +353,7 @@ impl Asker {
             memory: self.memory(size),
             seconds: self.config.time.as_secs().max(1),
             folders: self.folders.all().to_vec(),
+            onnx: onnx::loaded().is_some(),
         }
     }
 
@@ -350,12 +376,20 @@ impl Asker {
                         lacking => format!("{by}; not here: {}", lacking.join(", ")),
                     });
                 }
-                Answer::Loads { path, hash } => {
+                Answer::Loads {
+                    path,
+                    hash,
+                    is_weights,
+                } => {
                     // Further parts of a model lie beside the first.
                     self.folders
                         .inside(path)
                         .map_err(|error| format!("model file {}: {error}", path.display()))?;
-                    let one = (path.clone(), *hash);
+                    let one = LoadedFile {
+                        path: path.clone(),
+                        hash: *hash,
+                        is_weights: *is_weights,
+                    };
                     if !loaded.contains(&one) {
                         loaded.push(one);
                     }
@@ -409,6 +443,10 @@ fn ask(question: &Question, wall: Duration) -> std::io::Result<Ended> {
     // Where the system finds libtorch, if not beside the program.
     if let Some(value) = std::env::var_os("LD_LIBRARY_PATH") {
         command.env("LD_LIBRARY_PATH", value);
+    }
+    // The library that this process has, wherever it was found.
+    if let Some(library) = onnx::loaded() {
+        command.env(onnx::VARIABLE, library);
     }
     command
         .env("OMP_NUM_THREADS", "1")

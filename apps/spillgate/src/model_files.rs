@@ -1,12 +1,15 @@
 //! The files of a model beside the one that the pipeline file names: those that have its name, like the class names `cam-1.labels` and
-//! the further part `cam-1.2.pt` of `cam-1.pt`, and those that options name.
+//! the further part `cam-1.2.pt` of `cam-1.pt`, those in which weights of an ONNX model lie, and those that options name.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
+use spillgate_backend::onnx::{self, HEAD_BYTES, ONNX_BYTES_MAX};
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::catalog::OptionType;
 use spillgate_pipeline::pipeline::{Module, OptionValue};
+use spillgate_process::file;
 
 /// Folders of models. Each is read once.
 #[derive(Default)]
@@ -33,6 +36,13 @@ impl Folders {
         if !all.iter().any(|(_, file)| file == path) {
             all.push((String::new(), path.to_owned()));
         }
+        for weights in weights_beside(path) {
+            if !all.iter().any(|(_, file)| *file == weights) {
+                let part = weights.strip_prefix(path.parent().unwrap_or(Path::new("")));
+                let part = part.unwrap_or(&weights).display().to_string();
+                all.push((part, weights));
+            }
+        }
         all
     }
 
@@ -52,6 +62,29 @@ impl Folders {
             names
         })
     }
+}
+
+/// The files in which weights of an ONNX model lie; none of another one. What is wrong with them is for the check of models to say.
+fn weights_beside(path: &Path) -> Vec<PathBuf> {
+    let read = || {
+        let mut head = Vec::new();
+        let file = file::open(path).ok()?;
+        file.take(HEAD_BYTES as u64).read_to_end(&mut head).ok()?;
+        if !onnx::begins_as_onnx(&head) {
+            return None;
+        }
+        let bytes = file::read(path, ONNX_BYTES_MAX).ok()?;
+        onnx::weights_beside(path, &bytes).ok()
+    };
+    read().unwrap_or_default()
+}
+
+/// Bytes of a model's file and of those in which weights of it lie. None where it is not there.
+pub(crate) fn weights_bytes(path: &Path) -> Option<u64> {
+    let length = |path: &Path| std::fs::metadata(path).ok().map(|found| found.len());
+    let beside = weights_beside(path);
+    let beside: u64 = beside.iter().filter_map(|file| length(file)).sum();
+    Some(length(path)? + beside)
 }
 
 /// The options of a module that name files, with the names.

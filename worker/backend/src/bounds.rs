@@ -1,9 +1,10 @@
-//! The bounds of models on libtorch, for `docs/bounds.md`.
+//! The bounds of models, for `docs/bounds.md`.
 
 use spillgate_pipeline::bound;
 use spillgate_pipeline::bounds::Bound;
 
-/// The bounds.
+/// The bounds of models on libtorch.
+#[cfg(feature = "tch")]
 pub const BOUNDS: &[Bound] = &[
     bound!(
         Models,
@@ -64,5 +65,40 @@ pub const BOUNDS: &[Bound] = &[
         "models of a GPU that cannot be recorded",
         count(crate::torch::recorded::BROKEN_MAX),
         "no more are tried; models run kernel by kernel"
+    ),
+];
+
+/// The bounds of ONNX models.
+#[cfg(feature = "onnx")]
+pub const ONNX_BOUNDS: &[Bound] = &[
+    bound!(
+        Models,
+        "bytes of an ONNX file",
+        bytes(crate::onnx::ONNX_BYTES_MAX),
+        "the model is refused; weights can lie in files beside it"
+    ),
+    bound!(
+        Models,
+        "nodes of an ONNX model",
+        count(crate::onnx::NODES_MAX),
+        "the model is refused"
+    ),
+    bound!(
+        Models,
+        "tensors and declared values of an ONNX model, each",
+        count(crate::onnx::TENSORS_MAX),
+        "the model is refused"
+    ),
+    bound!(
+        Models,
+        "branches of an ONNX model in one another",
+        count(crate::onnx::DEPTH_MAX),
+        "the model is refused"
+    ),
+    bound!(
+        Models,
+        "bytes of a tensor that an ONNX model brings, declares or fills",
+        bytes(crate::onnx::TENSOR_BYTES_MAX),
+        "the model is refused"
     ),
 ];

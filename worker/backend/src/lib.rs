@@ -4,12 +4,18 @@
 //!
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
-#[cfg(feature = "tch")]
+#[cfg(any(feature = "onnx", feature = "tch"))]
 pub mod bounds;
 #[cfg(feature = "tch")]
 mod cuda;
+#[cfg(any(feature = "onnx", feature = "tch"))]
+mod forward;
+#[cfg(feature = "tch")]
+pub mod model_file;
 #[cfg(feature = "tch")]
 mod native;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 pub mod operator;
 #[cfg(feature = "tch")]
 pub mod torch;

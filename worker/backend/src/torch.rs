@@ -1,4 +1,4 @@
-//! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`.
+//! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`; and on `cpu:0` ONNX files, which it hands to ONNX Runtime.
 //!
 //! On a GPU each thread has a stream of its own (`cuda.rs`), and executions that come again are recorded (`torch/recorded.rs`).
 //!
@@ -20,11 +20,13 @@ pub(crate) mod recorded;
 
 use std::mem::take;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Once};
 
 use tch::{CModule, Device, IValue, Kind};
 
 use crate::cuda::{Urgency, enter};
+use crate::forward::{check, failed};
+use crate::model_file::{self, ModelFile};
 use crate::{Backend, BackendError, Copier, Model};
 pub use archive::{Archive, FormId};
 use gpu::{GpuCopier, GpuModel};
@@ -61,21 +63,7 @@ pub(crate) const MODEL_BYTES_MAX: usize = 16 << 30;
 /// Memory for files that a backend keeps from one to the next, in bytes.
 pub(crate) const BUFFER_BYTES_MAX: usize = 64 << 20;
 
-/// Decides whether a file with this content may be loaded; an error gives the reason why not.
-type Approve = Box<dyn Fn(&Path, &Archive) -> Result<(), String> + Send + Sync>;
-
-/// See [`approve_with`].
-static APPROVE: OnceLock<Approve> = OnceLock::new();
-
-/// From now on each model file that this process loads is read once and shown to `approve`, and exactly these bytes
-/// are loaded. Only the first call counts.
-pub fn approve_with(
-    approve: impl Fn(&Path, &Archive) -> Result<(), String> + Send + Sync + 'static,
-) {
-    let _ = APPROVE.set(Box::new(approve));
-}
-
-/// Runs TorchScript models on one device.
+/// Runs TorchScript models on one device; on the CPU those of ONNX, too.
 pub struct TorchBackend {
     device: Device,
     /// Holds the file that is loaded.
@@ -158,6 +146,47 @@ fn parse(name: &str) -> Result<Device, BackendError> {
     Ok(Device::Cuda(index))
 }
 
+impl TorchBackend {
+    fn load_content(&mut self, path: &Path, file: &ModelFile) -> Result<Box<dyn Model>, String> {
+        model_file::approved(path, file)?;
+        let archive = match file {
+            ModelFile::TorchScript(archive) => archive,
+            #[cfg(feature = "onnx")]
+            ModelFile::Onnx(bytes) => {
+                if let Device::Cuda(index) = self.device {
+                    return Err(format!(
+                        "ONNX models run on cpu:0, and this module on cuda:{index}; write device: cpu:0, or export the model as TorchScript"
+                    ));
+                }
+                let beside = |path: &Path, bytes: &[u8]| {
+                    model_file::approved(path, &ModelFile::Weights(bytes))
+                };
+                let model = crate::onnx::load(path, bytes, &beside)?;
+                // Its arena grows with the first run of each size.
+                self.has_cold = true;
+                return Ok(Box::new(model));
+            }
+            _ => {
+                return Err(
+                    "no TorchScript model, and this program was built without ONNX".to_owned(),
+                );
+            }
+        };
+        let lent = network::load(archive, self.device).map_err(|e| match archive.is_zip() {
+            true => format!("no TorchScript model: {}", one_line(&e)),
+            false => "no TorchScript model, which is a zip archive, and no ONNX model".to_owned(),
+        })?;
+        self.has_cold |= lent.is_cold;
+        Ok(match self.device {
+            Device::Cuda(index) => Box::new(GpuModel::new(path, lent, index)),
+            _ => Box::new(TorchModel {
+                path: path.to_path_buf(),
+                lent,
+            }),
+        })
+    }
+}
+
 impl Backend for TorchBackend {
     fn device_kind(&self) -> &'static str {
         if self.device.is_cuda() { "cuda" } else { "cpu" }
@@ -173,26 +202,11 @@ impl Backend for TorchBackend {
         }
         let mut bytes = take(&mut self.buffer);
         let read = file::read_into(path, MODEL_BYTES_MAX, &mut bytes).map_err(|e| e.to_string());
-        let loaded = read.and_then(|()| {
-            let archive = Archive::new(&bytes);
-            if let Some(approve) = APPROVE.get() {
-                approve(path, &archive)?;
-            }
-            network::load(&archive, self.device)
-                .map_err(|e| format!("no TorchScript model: {}", one_line(&e)))
-        });
+        let loaded = read.and_then(|()| self.load_content(path, &ModelFile::of(&bytes)));
         if bytes.capacity() <= BUFFER_BYTES_MAX {
             self.buffer = bytes;
         }
-        let lent = loaded.map_err(error)?;
-        self.has_cold |= lent.is_cold;
-        Ok(match self.device {
-            Device::Cuda(index) => Box::new(GpuModel::new(path, lent, index)),
-            _ => Box::new(TorchModel {
-                path: path.to_path_buf(),
-                lent,
-            }),
-        })
+        loaded.map_err(error)
     }
 
     fn first_runs(&self) -> usize {
@@ -211,7 +225,13 @@ impl Backend for TorchBackend {
     }
 
     fn workspace(&mut self, run: &mut dyn FnMut()) -> Option<u64> {
-        memory::taken_by(self.device, run)
+        #[cfg(feature = "onnx")]
+        crate::onnx::ran();
+        let taken = memory::taken_by(self.device, run);
+        // libtorch knows nothing of what ONNX Runtime takes.
+        #[cfg(feature = "onnx")]
+        let taken = taken.filter(|_| !crate::onnx::ran());
+        taken
     }
 
     fn copier(&self) -> Option<Arc<dyn Copier>> {
@@ -256,28 +276,8 @@ fn call(module: &CModule, inputs: Vec<tch::Tensor>) -> Result<Vec<tch::Tensor>, 
     Ok(outputs)
 }
 
-/// Whether its numbers fill its shape.
-fn check(input: &Tensor) -> Result<(), String> {
-    let n: i64 = input.shape.iter().product();
-    if n == input.data.len() as i64 {
-        return Ok(());
-    }
-    let n_data = input.data.len();
-    Err(format!(
-        "{n_data} numbers do not fill the shape {:?}",
-        input.shape
-    ))
-}
-
 fn say(error: tch::TchError) -> String {
     one_line(&error.to_string())
-}
-
-fn failed(path: &Path, inputs: &[Tensor], why: &str) -> BackendError {
-    BackendError::Forward {
-        shapes: shapes(inputs),
-        detail: format!("{why} ({})", path.display()),
-    }
 }
 
 /// The tensors of an output, in order: one tensor, or tuples and lists of them.
@@ -319,14 +319,6 @@ fn to_host(tensor: &tch::Tensor) -> Result<Tensor, tch::TchError> {
     let n = data.len();
     tensor.f_copy_data(&mut data, n)?;
     Ok(Tensor { shape, data })
-}
-
-fn shapes(inputs: &[Tensor]) -> String {
-    if inputs.is_empty() {
-        return "(none)".to_owned();
-    }
-    let all: Vec<String> = inputs.iter().map(|t| format!("{:?}", t.shape)).collect();
-    all.join(", ")
 }
 
 /// libtorch's message, without its C++ and TorchScript backtraces.

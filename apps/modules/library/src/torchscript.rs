@@ -32,7 +32,7 @@ fn words(words: &[&str]) -> OptionType {
 
 impl ModuleKind for TorchScript {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("torchscript", "runs your TorchScript model on a picture or on each box", ModelNeed::Required)
+        ModuleType::new("torchscript", "runs your TorchScript or ONNX model on a picture or on each box", ModelNeed::Required)
             .input("image", ValueType::Image, "the picture")
             .optional_input(
                 "boxes",

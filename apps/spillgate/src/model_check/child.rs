@@ -10,9 +10,11 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use spillgate_backend::model_file::{self, ModelFile};
+use spillgate_backend::onnx;
 use spillgate_backend::operator::Library;
 use spillgate_backend::operator::{Inputs, OperatorError};
-use spillgate_backend::torch::{self, TorchBackend};
+use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
@@ -50,6 +52,12 @@ pub fn run(library: Arc<Library>) -> ExitCode {
         Ok(Ok(question)) => question,
         _ => return ExitCode::from(2),
     };
+    if question.onnx
+        && let Err(error) = onnx::ready()
+    {
+        // Models that need it are refused, with the reason; others are checked.
+        eprintln!("{error}");
+    }
     let held = sandbox::enter(question.memory, question.seconds, &question.folders);
     say.answer(&Answer::Held {
         by: held.by,
@@ -104,12 +112,20 @@ fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answe
     let module = named.clone();
     let pipeline = Arc::new(pipeline);
     let say = say.clone();
-    torch::approve_with(move |path, archive| {
-        let bytes = archive.bytes();
+    model_file::approve_with(move |path, file| {
+        let bytes = file.bytes();
         let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
-        say.answer(&Answer::Loads { path, hash });
+        let is_weights = matches!(file, ModelFile::Weights(_));
+        say.answer(&Answer::Loads {
+            path,
+            hash,
+            is_weights,
+        });
         // Further parts of a model are seen here for the first time.
-        look(&mut Cursor::new(bytes))
+        match is_weights {
+            true => Ok(()),
+            false => look(&mut Cursor::new(bytes)).map(|_| ()),
+        }
     });
     // Models of other devices run here, too, only slower.
     let mut backend = TorchBackend::new("cpu:0").map_err(|e| e.to_string())?;

@@ -14,17 +14,19 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use sha2::{Digest, Sha256};
+use spillgate_backend::model_file::ModelFile;
+use spillgate_backend::onnx::{self, weights_beside};
+use spillgate_backend::torch::FormId;
 use spillgate_backend::torch::archive::form;
-use spillgate_backend::torch::{Archive, FormId};
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_process::file;
 use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 
-use super::look::look;
+use super::look::{Looked, look};
 use super::message::{Hash, Question};
-use super::{Asker, looked_at};
+use super::{Asker, LoadedFile, looked_at};
 
 /// Members that are checked before the server starts, until one is good.
 pub(crate) const FIRST_MAX: usize = 8;
@@ -396,10 +398,20 @@ impl Inner {
             file::read(path, MODEL_BYTES_MAX).map_err(|e| format!("{}: {e}", path.display()))
         };
         let bytes = read(listed.found.path())?;
-        Archive::new(&bytes).intact()?;
+        let file = ModelFile::of(&bytes);
+        file.intact()?;
+        let mut size = bytes.len() as u64;
+        if let ModelFile::Onnx(_) = file {
+            onnx::ready()?;
+            size += weights_beside(listed.found.path(), &bytes)?
+                .iter()
+                .map(|of| std::fs::metadata(of).map_or(0, |of| of.len()))
+                .sum::<u64>();
+        }
         let question = Question {
             model: Some(listed.file.clone()),
-            memory: self.asker.memory(bytes.len() as u64),
+            memory: self.asker.memory(size),
+            onnx: onnx::loaded().is_some(),
             ..self.question.clone()
         };
         drop(bytes);
@@ -408,13 +420,21 @@ impl Inner {
         if let Some(error) = passed.error {
             return Err(format!("it fails on its own example: {error}"));
         }
-        for (path, hash) in passed.loaded {
+        for LoadedFile {
+            path,
+            hash,
+            is_weights,
+        } in passed.loaded
+        {
             let bytes = read(&path)?;
             let found: Hash = Sha256::digest(&bytes).into();
             if found != hash {
                 return Err(format!("{} changed while it was checked", path.display()));
             }
-            let form = looked_at(&Archive::new(&bytes))?;
+            let form = looked_at(&match is_weights {
+                true => ModelFile::Weights(&bytes),
+                false => ModelFile::of(&bytes),
+            })?;
             let folder = path.parent().map(PathBuf::from).unwrap_or_default();
             self.asker.approved.write().forms.insert((folder, form));
         }
@@ -425,7 +445,9 @@ impl Inner {
 impl Listed {
     fn form(&self) -> Result<FormId, String> {
         let mut file = file::open(self.found.path()).map_err(|e| e.to_string())?;
-        look(&mut file)?;
-        form(&mut file).map(|form| form.id)
+        match look(&mut file)? {
+            Looked::TorchScript => form(&mut file).map(|form| form.id),
+            Looked::Onnx(bytes) => ModelFile::Onnx(&bytes).form(),
+        }
     }
 }

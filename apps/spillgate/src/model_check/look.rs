@@ -1,9 +1,10 @@
 //! Recognises the kind of a model file from its first bytes and, where it is a zip archive, from its directory. Nothing
-//! is loaded. For a file that is no TorchScript the error names its kind and the remedy. Archives that claim more than
-//! they can hold are refused.
+//! is loaded. For a file that is neither TorchScript nor ONNX the error names its kind and the remedy. Archives that claim more than
+//! they can hold are refused, and so are ONNX models that ask for more than a module can use.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use spillgate_backend::onnx::{self, ONNX_BYTES_MAX};
 use spillgate_backend::torch::archive::{damaged, ends_plainly};
 use zip::read::ZipArchive;
 
@@ -22,21 +23,50 @@ const HEAD_BYTES: usize = 1 << 10;
 const BUILD_AND_TRACE: &str = "build the model in Python, load the weights into it, and save \
                                torch.jit.trace(model.eval(), example) with .save(FILE)";
 /// The cure for a file of another framework.
-const EXPORT: &str = "export the model as TorchScript from PyTorch (tools/export_models.py does it for torchvision and YOLO)";
+const EXPORT: &str = "export the model as ONNX, or as TorchScript from PyTorch (tools/export_models.py does it for torchvision and YOLO)";
+
+/// A model file by its format.
+#[derive(Debug)]
+pub(super) enum Looked {
+    TorchScript,
+    /// With its content.
+    Onnx(Vec<u8>),
+}
 
 /// Looks at a file.
 ///
 /// # Errors
 /// The kind of the file, and the remedy.
-pub(super) fn look(file: &mut (impl Read + Seek)) -> Result<(), String> {
+pub(super) fn look(file: &mut (impl Read + Seek)) -> Result<Looked, String> {
     let mut head = vec![0; HEAD_BYTES];
     let n = fill(file, &mut head).map_err(|e| e.to_string())?;
     head.truncate(n);
     let length = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     if head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06") {
-        return archive(file, length);
+        return archive(file, length).map(|()| Looked::TorchScript);
+    }
+    if onnx::begins_as_onnx(&head) {
+        return onnx_model(file, length).map(Looked::Onnx);
     }
     Err(other(&head, length))
+}
+
+fn onnx_model(file: &mut (impl Read + Seek), length: u64) -> Result<Vec<u8>, String> {
+    if length > ONNX_BYTES_MAX as u64 {
+        return Err(format!(
+            "it is an ONNX model of {length} bytes, and one has {ONNX_BYTES_MAX} at most; save its weights in a file beside it \
+             (onnx.save(model, FILE, save_as_external_data=True))"
+        ));
+    }
+    file.rewind().map_err(|e| e.to_string())?;
+    let mut bytes = Vec::new();
+    let read = file.take(ONNX_BYTES_MAX as u64).read_to_end(&mut bytes);
+    read.map_err(|e| e.to_string())?;
+    onnx::look(&bytes).map_err(|why| match why.contains("ONNX") {
+        true => why,
+        false => format!("this ONNX model cannot be served: {why}"),
+    })?;
+    Ok(bytes)
 }
 
 fn fill(file: &mut (impl Read + Seek), head: &mut [u8]) -> io::Result<usize> {
@@ -56,10 +86,6 @@ fn other(head: &[u8], length: u64) -> String {
     let text = text.trim_start();
     let header = head.first_chunk::<8>().map(|h| u64::from_le_bytes(*h));
     let is_safetensors = header.is_some_and(|n| n > 1 && n < length) && head.get(8) == Some(&b'{');
-    // A protocol buffer whose first field is a small version; its producer comes next.
-    let is_onnx = head.first() == Some(&8)
-        && head.get(1).is_some_and(|version| *version < 32)
-        && (matches!(head.get(2), Some(0x12 | 0x3a)) || text.contains("onnx"));
     if head.is_empty() {
         "it is empty; write it anew, or fetch it again".to_owned()
     } else if text.starts_with("version https://git-lfs") {
@@ -68,8 +94,6 @@ fn other(head: &[u8], length: u64) -> String {
         "it is an HTML page, most likely of a site that wanted a log-in or had no such file; fetch the file again".to_owned()
     } else if is_safetensors {
         format!("it is a safetensors file: weights without the model; {BUILD_AND_TRACE}")
-    } else if is_onnx {
-        format!("it is an ONNX model; {EXPORT}")
     } else if head.starts_with(b"\x89HDF\r\n\x1a\n") {
         format!("it is an HDF5 file, as Keras writes them; {EXPORT}")
     } else if head.get(4..8) == Some(b"TFL3") {
@@ -83,7 +107,7 @@ fn other(head: &[u8], length: u64) -> String {
     } else {
         let start: String = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
         format!(
-            "it is no TorchScript model: a zip archive was expected, and it begins with {start}"
+            "it is no TorchScript model, which is a zip archive, and no ONNX model: it begins with {start}"
         )
     }
 }
@@ -224,7 +248,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let result = look(&mut File::open(&path).unwrap());
         std::fs::remove_file(&path).unwrap();
-        result.err().unwrap_or_else(|| "fine".to_owned())
+        result.map_or_else(|why| why, |_| "fine".to_owned())
     }
 
     fn zipped(entries: &[(&str, &[u8])], method: zip::CompressionMethod) -> Vec<u8> {
@@ -265,7 +289,11 @@ mod tests {
                 "git lfs pull",
             ),
             ("safetensors", safetensors, "safetensors"),
-            ("onnx", b"\x08\x07\x12\x07pytorch".to_vec(), "ONNX"),
+            (
+                "onnx",
+                b"\x08\x07\x12\x07pytorch".to_vec(),
+                "ONNX model without a graph",
+            ),
             ("weights", zipped(&weights, STORED), "state_dict"),
             ("module", zipped(&module, STORED), "pickled nn.Module"),
             (

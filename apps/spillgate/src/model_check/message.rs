@@ -25,6 +25,8 @@ pub(super) struct Question {
     pub(super) seconds: u64,
     /// Folders and files that may be read.
     pub(super) folders: Vec<PathBuf>,
+    /// Whether ONNX Runtime is loaded first: within the limits it cannot be found.
+    pub(super) onnx: bool,
 }
 
 /// The messages of the process, in this order.
@@ -37,7 +39,12 @@ pub(super) enum Answer {
         lacking: Vec<String>,
     },
     /// It is about to load a file with this content.
-    Loads { path: PathBuf, hash: Hash },
+    Loads {
+        path: PathBuf,
+        hash: Hash,
+        /// Whether it holds weights of the model that was loaded before it.
+        is_weights: bool,
+    },
     /// The module was loaded and ran; or ran into an error of its own on its example. `load`: how long it took to load once more, of a
     /// member of a family.
     Ran {

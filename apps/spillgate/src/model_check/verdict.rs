@@ -119,6 +119,7 @@ mod tests {
             memory: 64 << 20,
             seconds: 7,
             folders: Vec::new(),
+            onnx: false,
         };
         let said = said.to_owned();
         let status = status.map(ExitStatus::from_raw);
@@ -136,6 +137,7 @@ mod tests {
             vec![Answer::Loads {
                 path: "m/a.pt".into(),
                 hash: [0; 32],
+                is_weights: false,
             }]
         };
         let refused = |error: &str| {

@@ -10,6 +10,7 @@ mod handoff;
 mod intake;
 mod large;
 mod models;
+mod onnx;
 mod outputs;
 mod placed;
 mod policies;

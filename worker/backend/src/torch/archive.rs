@@ -56,6 +56,11 @@ impl<'a> Archive<'a> {
         self.bytes
     }
 
+    /// Whether it begins as an archive does.
+    pub fn is_zip(&self) -> bool {
+        self.bytes.starts_with(b"PK\x03\x04") || self.bytes.starts_with(b"PK\x05\x06")
+    }
+
     /// Its form, found once.
     ///
     /// # Errors

@@ -10,8 +10,9 @@ use tch::{Device, Kind};
 
 use super::network::{Lent, Loaded};
 use super::recorded::Recorded;
-use super::{call, check, failed, one_line, say, to_host};
+use super::{call, one_line, say, to_host};
 use crate::cuda::{self, Urgency, enter};
+use crate::forward::{check, failed};
 use crate::{BackendError, Copier, Fetch, Input, Model, OnDevice, Output};
 use spillgate_process::value::Tensor;
 

@@ -8,6 +8,7 @@ use crate::device_sharing::DeviceSharing;
 use crate::devices::fleets::{self, Weights};
 use crate::files::LoadedPipeline;
 use crate::model_check::Families;
+use crate::model_files::weights_bytes;
 use clap::Args;
 use indexmap::IndexMap;
 use spillgate_pipeline::Pipeline;
@@ -310,7 +311,7 @@ impl ModelsArgs {
         }
         // A family of the same size as the module's own model.
         let files = module.variants.iter().map(|v| base_dir.join(&v.model));
-        let sizes = files.map(|file| file.metadata().map(|of| of.len()).ok());
+        let sizes = files.map(|file| weights_bytes(&file));
         let sizes: Option<Vec<u64>> = sizes.collect();
         match sizes.filter(|sizes| !sizes.is_empty()) {
             Some(sizes) => Ok(Some(sizes.iter().sum())),

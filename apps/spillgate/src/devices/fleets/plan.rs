@@ -23,7 +23,7 @@ use spillgate_worker_policy::weights::fleet::FleetWorker;
 use super::contents::{ContentId, Contents};
 use crate::device_assignment::AssignedWorker;
 use crate::devices::start::Assigned;
-use crate::model_files::option_files;
+use crate::model_files::{option_files, weights_bytes};
 
 /// A fleet before its devices are started.
 pub(crate) struct FleetPlan {
@@ -243,11 +243,10 @@ impl FleetPlan {
             return models.clone();
         }
         let weights = WeightsId(self.weights.len() as u32);
-        let about = path.as_ref().and_then(|path| std::fs::metadata(path).ok());
         // A file takes at least a page.
         self.bytes.push(match &path {
             None => 0,
-            Some(_) => about.map_or(1, |of| of.len().max(1)),
+            Some(path) => weights_bytes(path).map_or(1, |bytes| bytes.max(1)),
         });
         let module = source.module();
         let variants = match chooses_variants(spec) {

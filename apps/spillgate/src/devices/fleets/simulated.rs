@@ -17,6 +17,7 @@ use crate::deployment::Deployment;
 use crate::device_assignment::{load, place};
 use crate::device_name::resolve_device;
 use crate::devices::start::Assigned;
+use crate::model_files::weights_bytes;
 use crate::start_error::StartError;
 
 /// How large the weights of models are, and how fast they are read.
@@ -128,5 +129,5 @@ pub fn loads(deployment: &Deployment, weights: &Weights) -> Vec<Vec<Duration>> {
 
 /// Bytes of a file; 0 where it vanished meanwhile.
 fn size(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |of| of.len())
+    weights_bytes(path).unwrap_or(0)
 }
