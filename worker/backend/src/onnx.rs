@@ -112,6 +112,8 @@ fn settings(builder: SessionBuilder) -> ort::Result<SessionBuilder> {
         .with_intra_op_spinning(false)?
         .with_inter_op_spinning(false)?
         .with_optimization_level(GraphOptimizationLevel::All)?
+        // It would guess the format by some bytes, and run what was not looked at.
+        .with_config_entry("session.load_model_format", "ONNX")?
         // It keeps a plan for each size of a batch, and would allocate by it.
         .with_memory_pattern(false)?
         .with_device_allocated_initializers()?;

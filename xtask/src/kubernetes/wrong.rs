@@ -72,7 +72,7 @@ fn refused(namespace: &Namespace<'_>) -> Result<Vec<String>> {
         (bounds, "min is larger than max; write min: 1, max: 4"),
         (
             with,
-            "write replicas, resources, nodeSelector and tolerations there",
+            "runs in its processes: write resources, nodeSelector and tolerations there",
         ),
         (
             long,

@@ -1,12 +1,14 @@
 //! What an ONNX file asks for: inputs, outputs, sizes, operators and files beside it. It is read before ONNX Runtime sees the file, within
 //! bounds, so that a small file that asks for much memory is refused first. Weights are passed over, not copied.
 
+mod calls;
 mod node;
 mod tensor;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::wire::{Broken, Fields, Value};
+use calls::{Body, Operator, domain_of, expanded};
 use node::{Attribute, Node, SIZES, Scope, room};
 use tensor::Tensor;
 pub(super) use tensor::{External, Kind};
@@ -116,6 +118,13 @@ pub fn begins_as_onnx(bytes: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with it, beginning with "it", and what would be right.
 pub(super) fn describe(bytes: &[u8]) -> Result<Described, String> {
+    // ONNX Runtime would read another model in it, of a format of its own.
+    if bytes.get(4..8) == Some(b"ORTM") {
+        return Err(
+            "it is of ONNX Runtime's own format; give the ONNX model that it was made of"
+                .to_owned(),
+        );
+    }
     let cure = |why: String| match why.starts_with("it is cut short")
         || why.starts_with("it is damaged")
     {
@@ -165,10 +174,11 @@ struct Reader {
     tensors: usize,
     ports: usize,
     weights: u64,
-    /// Domains of the functions that the model brings.
-    own: HashSet<String>,
-    /// Operators of domains that ONNX Runtime does not have: domain and name.
-    strange: BTreeSet<(String, String)>,
+    /// What is read now: the graph, or one of the functions that the model brings.
+    body: Body,
+    functions: HashMap<Operator, Body>,
+    /// Operators of domains that ONNX Runtime does not have.
+    strange: BTreeSet<Operator>,
 }
 
 impl Reader {
@@ -201,11 +211,15 @@ impl Reader {
             self.function(function)?;
         }
         self.graph(graph, 0, true)?;
-        let strange = self
-            .strange
-            .iter()
-            .find(|(domain, _)| !self.own.contains(domain));
-        if let Some((domain, operator)) = strange {
+        let main = std::mem::take(&mut self.body);
+        let n = expanded(&main, &mut self.functions, 0)?;
+        if n > NODES_MAX as u64 {
+            return Err(format!(
+                "it has more than the {NODES_MAX} nodes that a model may have, once its functions are written out"
+            ));
+        }
+        let mut strange = self.strange.iter();
+        if let Some((domain, operator, _)) = strange.find(|of| !self.functions.contains_key(*of)) {
             return Err(format!(
                 "its operator {} is of the domain {}, which is not of ONNX and which no library brings here; export it with operators of \
                  ONNX alone",
@@ -218,15 +232,16 @@ impl Reader {
 
     fn function(&mut self, function: &[u8]) -> Result<(), String> {
         let mut scope = Scope::default();
+        let mut key = Operator::default();
         for field in Fields::of(function) {
             match field? {
                 (7, Value::Bytes(node)) => {
                     bounded(&mut self.nodes, NODES_MAX, "nodes")?;
                     self.node(node, 0, &mut scope)?;
                 }
-                (10, Value::Bytes(domain)) => {
-                    self.own.insert(text(domain)?);
-                }
+                (1, Value::Bytes(name)) => key.1 = text(name)?,
+                (10, Value::Bytes(domain)) => key.0 = domain_of(domain)?,
+                (13, Value::Bytes(overload)) => key.2 = text(overload)?,
                 (11, Value::Bytes(default)) => {
                     self.attribute(default, 0)?;
                 }
@@ -236,7 +251,11 @@ impl Reader {
                 _ => {}
             }
         }
-        Ok(())
+        let body = std::mem::take(&mut self.body);
+        match self.functions.insert(key, body) {
+            None => Ok(()),
+            Some(_) => Err("it is damaged: a function of it is there twice".to_owned()),
+        }
     }
 
     /// A graph: the model's own, or one in a node.
@@ -259,6 +278,14 @@ impl Reader {
                     let tensor = self.tensor(tensor)?;
                     scope.brought(tensor.name.clone(), &tensor);
                     if let Some(external) = tensor.external {
+                        // ONNX Runtime takes those of a branch from wherever the program runs.
+                        if !is_main {
+                            return Err(format!(
+                                "weights of a branch or loop lie in another file ({:?}); save it with all in one file: \
+                                 onnx.save(model, FILE, save_as_external_data=False)",
+                                shown(&external.location)
+                            ));
+                        }
                         self.found.externals.push(external);
                     }
                 }
@@ -298,13 +325,18 @@ impl Reader {
                     let found = found.and_then(|found| room(&node_of.attributes, found));
                     node_of.attributes.extend(found);
                 }
-                (7, Value::Bytes(domain)) => node_of.domain = text(domain)?,
+                (7, Value::Bytes(domain)) => node_of.domain = domain_of(domain)?,
+                (8, Value::Bytes(overload)) => node_of.overload = text(overload)?,
                 _ => {}
             }
         }
         let Node {
-            operator, domain, ..
+            operator,
+            domain,
+            overload,
+            ..
         } = &node_of;
+        let key = (domain.clone(), operator.clone(), overload.clone());
         if operator == "EPContext" {
             return Err(
                 "its operator EPContext holds code for one kind of device; export it without such code"
@@ -313,8 +345,10 @@ impl Reader {
         }
         if !DOMAINS.contains(&&**domain) {
             few(self.strange.len(), "operators that are not of ONNX")?;
-            self.strange.insert((domain.clone(), operator.clone()));
+            self.strange.insert(key.clone());
         }
+        self.body.nodes += 1;
+        *self.body.calls.entry(key).or_default() += 1;
         node_of.fill(scope)
     }
 
@@ -351,6 +385,14 @@ impl Reader {
             self.graph(graph, depth + 1, false)?;
         }
         let tensor = tensor.map(|tensor| self.own_tensor(tensor)).transpose()?;
+        if name == b"shape" && numbers.len() > tensor::AXES_MAX {
+            return Err(format!(
+                "a tensor of it has more than {} axes",
+                tensor::AXES_MAX
+            ));
+        }
+        // No tensor has so many sizes.
+        let numbers = Some(numbers).filter(|all| all.len() <= tensor::AXES_MAX);
         let is_size = SIZES.contains(&name);
         Ok(is_size.then_some(Attribute {
             name,
@@ -384,7 +426,7 @@ impl Reader {
             match field? {
                 (1, value) => once(&mut values, value)?,
                 (2, value) => once(&mut indices, value)?,
-                (3, value) => tensor::bounded_integers(value, &mut dims)?,
+                (3, value) => tensor::sizes(value, &mut dims)?,
                 _ => {}
             }
         }
@@ -451,9 +493,13 @@ fn few(n: usize, what: &str) -> Result<(), String> {
 }
 
 fn too_large(name: &str, kind: Kind, dims: &[i64]) -> String {
-    let shape: Vec<String> = dims.iter().map(i64::to_string).collect();
+    let shape: Vec<String> = dims.iter().take(8).map(i64::to_string).collect();
+    let more = match dims.len() {
+        ..=8 => "",
+        _ => ", ...",
+    };
     format!(
-        "its tensor {:?} of {kind} [{}] has more than the {TENSOR_BYTES_MAX} bytes that one may have",
+        "its tensor {:?} of {kind} [{}{more}] has more than the {TENSOR_BYTES_MAX} bytes that one may have",
         shown(name),
         shape.join(", ")
     )
@@ -491,7 +537,9 @@ fn type_of(ty: &[u8]) -> Result<PortType, String> {
     let (mut kind, mut shape) = (Kind(0), None);
     for field in Fields::of(tensor) {
         match field? {
-            (1, Value::Number(number)) => kind = Kind(number as i64),
+            (1, Value::Number(number)) => {
+                kind = Kind(tensor::short(number, "the kind of a value")?);
+            }
             (2, value) => once(&mut shape, value)?,
             _ => {}
         }
@@ -527,5 +575,7 @@ fn dims_of(shape: &[u8]) -> Result<Vec<Dim>, String> {
     Ok(dims)
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

@@ -102,21 +102,31 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Broken> {
     Err(Broken::Strange)
 }
 
-/// The numbers of a repeated field of integers: one, or several one after the other.
+/// Adds the numbers of a repeated field of integers, one or several one after the other, while there are no more than `most`. Says whether there
+/// are no more.
 ///
 /// # Errors
 /// When the last one is cut short.
-pub(super) fn integers(value: Value<'_>, into: &mut Vec<i64>) -> Result<(), Broken> {
+pub(super) fn integers(value: Value<'_>, most: usize, into: &mut Vec<i64>) -> Result<bool, Broken> {
+    let mut push = |number: u64| {
+        let has_room = into.len() < most;
+        if has_room {
+            into.push(number as i64);
+        }
+        has_room
+    };
     match value {
-        Value::Number(one) => into.push(one as i64),
+        Value::Number(one) => Ok(push(one)),
         Value::Bytes(mut all) => {
             while !all.is_empty() {
-                into.push(varint(&mut all)? as i64);
+                if !push(varint(&mut all)?) {
+                    return Ok(false);
+                }
             }
+            Ok(true)
         }
-        Value::Fixed(_) => return Err(Broken::Strange),
+        Value::Fixed(_) => Err(Broken::Strange),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -158,12 +168,15 @@ mod tests {
     #[test]
     fn repeated_integers_are_read_in_both_forms() {
         let mut all = Vec::new();
-        integers(Value::Number(7), &mut all).expect("one");
-        integers(Value::Bytes(&[0x96, 0x01, 3]), &mut all).expect("two");
+        assert_eq!(integers(Value::Number(7), 4, &mut all), Ok(true));
+        let two = Value::Bytes(&[0x96, 0x01, 3]);
+        assert_eq!(integers(two, 4, &mut all), Ok(true));
         assert_eq!(all, [7, 150, 3]);
-        assert_eq!(
-            integers(Value::Bytes(&[0x96]), &mut all),
-            Err(Broken::Short)
-        );
+        let cut = Value::Bytes(&[0x96]);
+        assert_eq!(integers(cut, 4, &mut all), Err(Broken::Short));
+        // A number has a byte at least: more of them than there is room for are not kept.
+        assert_eq!(integers(Value::Bytes(&[1; 1000]), 4, &mut all), Ok(false));
+        assert_eq!(integers(Value::Number(7), 4, &mut all), Ok(false));
+        assert_eq!(all.len(), 4);
     }
 }

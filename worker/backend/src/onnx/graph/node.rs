@@ -32,13 +32,15 @@ impl Scope {
 pub(super) struct Attribute<'a> {
     pub(super) name: &'a [u8],
     pub(super) tensor: Option<Tensor>,
-    pub(super) numbers: Vec<i64>,
+    /// None where they are more than a tensor has axes.
+    pub(super) numbers: Option<Numbers>,
 }
 
 #[derive(Default)]
 pub(super) struct Node<'a> {
     pub(super) operator: String,
     pub(super) domain: String,
+    pub(super) overload: String,
     pub(super) inputs: Vec<&'a [u8]>,
     pub(super) outputs: Vec<&'a [u8]>,
     pub(super) attributes: Vec<Attribute<'a>>,
@@ -59,7 +61,7 @@ impl Node<'_> {
             "Constant" => {
                 let name = self.outputs.first().copied().unwrap_or_default();
                 let given = self.attribute("value").and_then(|a| a.tensor.as_ref());
-                let numbers = self.attribute("value_ints").map(|a| a.numbers.clone());
+                let numbers = self.attribute("value_ints").and_then(|a| a.numbers.clone());
                 let numbers = given.and_then(|tensor| tensor.numbers.clone()).or(numbers);
                 if let Some(numbers) = numbers {
                     scope.sizes.insert(text(name)?, numbers);
@@ -72,7 +74,7 @@ impl Node<'_> {
             }
             "Expand" | "Tile" => (Kind::FLOAT, size(1)),
             "RandomNormal" | "RandomUniform" => {
-                let shape = self.attribute("shape").map(|a| a.numbers.clone());
+                let shape = self.attribute("shape").and_then(|a| a.numbers.clone());
                 (Kind::FLOAT, shape)
             }
             _ => return Ok(()),

@@ -111,15 +111,26 @@ pub(super) fn declared_bytes(kind: Kind, dims: &[i64]) -> Option<u64> {
 
 /// The integers of a list that is not too long.
 pub(super) fn bounded_integers(value: Value<'_>, into: &mut Vec<i64>) -> Result<(), String> {
-    let n = match value {
-        // An integer has a byte at least.
-        Value::Bytes(bytes) => bytes.len() / 10,
-        _ => 1,
-    };
-    if into.len() + n > INTEGERS_MAX {
-        return Err(format!("a list in it has more than {INTEGERS_MAX} numbers"));
+    match integers(value, INTEGERS_MAX, into)? {
+        true => Ok(()),
+        false => Err(format!("a list in it has more than {INTEGERS_MAX} numbers")),
     }
-    Ok(integers(value, into)?)
+}
+
+/// Sizes of axes: not more than a tensor may have.
+pub(super) fn sizes(value: Value<'_>, into: &mut Vec<i64>) -> Result<(), String> {
+    match integers(value, AXES_MAX, into)? {
+        true => Ok(()),
+        false => Err(format!("a tensor of it has more than {AXES_MAX} axes")),
+    }
+}
+
+/// A number of 32 bits. Readers of Protocol Buffers cut a longer one, each in its own way.
+pub(super) fn short(number: u64, what: &str) -> Result<i64, String> {
+    match i32::try_from(number) {
+        Ok(number) => Ok(i64::from(number)),
+        Err(_) => Err(format!("it is damaged: {what} is {number}")),
+    }
 }
 
 /// Where numbers of a tensor lie in the file.
@@ -135,17 +146,31 @@ impl Tensor {
     /// Reads it, and checks that the file holds as many numbers as it says.
     pub(super) fn read(tensor: &[u8]) -> Result<Tensor, String> {
         let (mut name, mut kind, mut dims) = (String::new(), Kind(0), Vec::new());
-        let (mut entries, mut is_external) = (Vec::new(), false);
+        let (mut entries, mut location) = (Vec::new(), None);
         let (mut held, mut listed) = (Held::Listed(0), Vec::new());
         let mut raw = None;
         for field in Fields::of(tensor) {
             match field? {
-                (1, value) => bounded_integers(value, &mut dims)?,
-                (2, Value::Number(number)) => kind = Kind(number as i64),
+                (1, value) => sizes(value, &mut dims)?,
+                (2, Value::Number(number)) => kind = Kind(short(number, "a tensor's kind")?),
                 (8, Value::Bytes(bytes)) => name = text(bytes)?,
                 (9, value) => once(&mut raw, value)?,
-                (13, Value::Bytes(entry)) if entries.len() < ENTRIES_MAX => entries.push(entry),
-                (14, Value::Number(number)) => is_external = number == 1,
+                (13, Value::Bytes(_)) if entries.len() == ENTRIES_MAX => {
+                    return Err(format!(
+                        "it is damaged: more than {ENTRIES_MAX} entries say where a tensor lies"
+                    ));
+                }
+                (13, Value::Bytes(entry)) => entries.push(entry),
+                // Readers of Protocol Buffers pass over what they do not know here, and the one before holds.
+                (14, Value::Number(number @ (0 | 1))) if location.is_none() => {
+                    location = Some(number);
+                }
+                (14, _) => {
+                    return Err(
+                        "it is damaged: whether a tensor lies in another file is not said once"
+                            .to_owned(),
+                    );
+                }
                 (number @ (4 | 5 | 6 | 7 | 10 | 11), value) => {
                     let bytes = match value {
                         Value::Bytes(bytes) | Value::Fixed(bytes) => bytes.len() as u64,
@@ -166,8 +191,18 @@ impl Tensor {
         if let Some(raw) = raw {
             held = Held::Raw(raw);
         }
-        if dims.len() > AXES_MAX {
-            return Err(format!("a tensor of it has more than {AXES_MAX} axes"));
+        if kind.known().is_none() {
+            return Err(format!(
+                "its tensor {:?} is of {kind}, which is not known here; export it with float32",
+                shown(&name)
+            ));
+        }
+        let is_external = location == Some(1);
+        if !is_external && !entries.is_empty() {
+            return Err(format!(
+                "it is damaged: the tensor {:?} lies in it and in another file",
+                shown(&name)
+            ));
         }
         let bytes = declared_bytes(kind, &dims)
             .filter(|bytes| *bytes <= TENSOR_BYTES_MAX as u64)
@@ -185,7 +220,8 @@ impl Tensor {
             Held::Listed(_) if is_short => {
                 let mut numbers = Vec::new();
                 for value in listed {
-                    bounded_integers(value, &mut numbers)?;
+                    // What is more than the tensor has is refused by ONNX Runtime.
+                    integers(value, NUMBERS_MAX, &mut numbers)?;
                 }
                 Some(numbers)
             }
