@@ -19,7 +19,7 @@ def main() -> None:
     root = pathlib.Path(__file__).resolve().parent.parent
     dest = pathlib.Path(os.environ.get("ONNXRUNTIME_DEST", root / "third_party/onnxruntime"))
     stamp = dest / "build-version"
-    if stamp.exists() and stamp.read_text().strip() == VERSION:
+    if stamp.exists() and stamp.read_text().strip() == VERSION and (dest / "lib" / LIBRARY).is_file():
         print(f"setup: ONNX Runtime {VERSION} is in place"); return
     dest.parent.mkdir(parents=True, exist_ok=True)
     print("setup: fetching ONNX Runtime (about 28 MB) into third_party/onnxruntime ...", flush=True)

@@ -181,10 +181,11 @@ fn copy_libtorch(workspace: &Workspace, stage: &Path) -> Result<()> {
             "--with-libtorch packs the libtorch that setup fetches, and LIBTORCH names another; unset it"
         );
     }
+    let onnxruntime = setup::onnxruntime(workspace)
+        .context("--with-libtorch and images pack ONNX Runtime, too")?;
     copy_tree(&libtorch.join("lib"), &stage.join("lib"))?;
     copy_tree(&libtorch.join("licenses"), &stage.join("lib/licenses"))
         .context("a libtorch fetched before its licences were kept: delete third_party/libtorch")?;
-    let onnxruntime = workspace.own_onnxruntime();
     copy_tree(&onnxruntime.join("lib"), &stage.join("lib"))?;
     copy_tree(&onnxruntime.join("licenses"), &stage.join("lib/licenses"))
 }
@@ -255,5 +256,26 @@ mod tests {
         let mut elf = b"abc\0def".to_vec();
         cut_run_path(&mut elf);
         assert_eq!(elf, b"abc\0def");
+    }
+
+    #[test]
+    fn libraries_are_not_packed_without_onnx_runtime() {
+        let folder = std::env::temp_dir().join(format!("xtask-dist-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let workspace = Workspace::at(&folder);
+        fs::create_dir_all(folder.join("third_party")).unwrap();
+        if let Some(libtorch) = std::env::var_os("LIBTORCH") {
+            std::os::unix::fs::symlink(libtorch, workspace.own_libtorch()).unwrap();
+        }
+        let error = copy_libtorch(&workspace, &folder.join("stage")).unwrap_err();
+        let staged = folder.join("stage").exists();
+        fs::remove_dir_all(&folder).unwrap();
+        let said = format!("{error:#}");
+        assert!(
+            said.contains("third_party/onnxruntime does not hold ONNX Runtime")
+                && said.ends_with("fetch it: cargo xtask setup"),
+            "{said}"
+        );
+        assert!(!staged);
     }
 }

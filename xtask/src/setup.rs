@@ -2,7 +2,7 @@
 //! loads for ONNX models.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
@@ -127,11 +127,15 @@ fn source<'a>(libtorch: Option<&'a OsStr>, use_pytorch: Option<&OsStr>, own: &Pa
 /// `cargo xtask setup`.
 pub fn command(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
-    run(workspace)
+    see_to(workspace, true)
 }
 
-/// Sees to it that the workspace can be compiled. Says one line; does nothing the second time.
+/// Sees to it that the workspace can be compiled. Does nothing the second time. Without ONNX Runtime it says so and goes on.
 pub fn run(workspace: &Workspace) -> Result<()> {
+    see_to(workspace, false)
+}
+
+fn see_to(workspace: &Workspace, is_setup: bool) -> Result<()> {
     require(&[&COMPILER])?;
     if !NASM.is_met() {
         println!("setup: {}", NASM.complaint());
@@ -139,7 +143,8 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     let own = workspace.own_libtorch();
     let libtorch = std::env::var_os("LIBTORCH");
     let use_pytorch = std::env::var_os("LIBTORCH_USE_PYTORCH");
-    match source(libtorch.as_deref(), use_pytorch.as_deref(), &own) {
+    let source = source(libtorch.as_deref(), use_pytorch.as_deref(), &own);
+    match source {
         Source::Python => println!("setup: libtorch is that of your Python (LIBTORCH_USE_PYTORCH)"),
         Source::Folder(folder) => {
             if !folder.join("lib/libtorch.so").is_file() {
@@ -156,23 +161,72 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         }
         Source::Fetched => fetch(workspace, &own)?,
     }
-    fetch_onnxruntime(workspace)
+    provide_onnxruntime(workspace, source == Source::Fetched, is_setup)
 }
 
-/// Fetches ONNX Runtime where there is a wheel of it that will do; elsewhere the user's Python or system brings one.
-fn fetch_onnxruntime(workspace: &Workspace) -> Result<()> {
+/// The release of ONNX Runtime that is fetched. The script says the same.
+const ONNXRUNTIME: &str = "1.32.0";
+/// How programs find another one.
+const OTHERWISE: &str =
+    "ONNX models need it; `pip install onnxruntime` or ORT_DYLIB_PATH brings another one";
+
+/// Fetches ONNX Runtime, where it is not there already. No build needs it, so that only a setup that fetches libtorch fails without it.
+/// Commands of those who bring their own libtorch fetch nothing.
+fn provide_onnxruntime(workspace: &Workspace, fetches: bool, is_setup: bool) -> Result<()> {
+    if onnxruntime(workspace).is_ok() {
+        println!("setup: ONNX Runtime {ONNXRUNTIME} is in place");
+        return Ok(());
+    }
     if !IS_FETCHED {
         println!(
             "setup: ONNX Runtime is fetched for x86_64 Linux only; `pip install onnxruntime` installs it for ONNX models"
         );
         return Ok(());
     }
+    if !fetches && !is_setup {
+        println!(
+            "setup: ONNX Runtime is not in third_party; `cargo xtask setup` fetches it; {OTHERWISE}"
+        );
+        return Ok(());
+    }
+    let is_needed = fetches && is_setup;
+    match fetch_onnxruntime(workspace) {
+        Err(error) if !is_needed && !process::interrupted() => {
+            let error = error.to_string();
+            let lines: Vec<&str> = error.lines().map(str::trim).collect();
+            println!(
+                "setup: going on without ONNX Runtime: {}; {OTHERWISE}",
+                lines.join("; ")
+            );
+            Ok(())
+        }
+        fetched => fetched,
+    }
+}
+
+fn fetch_onnxruntime(workspace: &Workspace) -> Result<()> {
     require(&[&PYTHON, &PIP])?;
     process::run(
         workspace
             .program("python3")
             .arg("xtask/fetch_onnxruntime.py"),
     )
+}
+
+/// The folder of ONNX Runtime.
+///
+/// # Errors
+/// When the release that is fetched is not there.
+pub fn onnxruntime(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.own_onnxruntime();
+    let version = std::fs::read_to_string(folder.join("build-version")).unwrap_or_default();
+    if version.trim() != ONNXRUNTIME || !folder.join("lib/libonnxruntime.so.1").is_file() {
+        bail!(
+            "{} does not hold ONNX Runtime {ONNXRUNTIME}; fetch it: cargo xtask setup",
+            folder.display()
+        );
+    }
+    Ok(folder)
 }
 
 /// Whether the libraries that are fetched run here.
@@ -228,5 +282,82 @@ mod tests {
         assert!(error.contains("one is missing; it is needed for a test. Install it: install one"));
         assert!(error.contains("Install it: install two"));
         assert!(require(&[]).is_ok());
+    }
+
+    /// A workspace in a folder of this test, which goes with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("xtask-{test}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(folder.join("third_party/onnxruntime/lib")).unwrap();
+            std::fs::create_dir_all(folder.join("xtask")).unwrap();
+            Scratch(folder)
+        }
+
+        fn workspace(&self) -> Workspace {
+            Workspace::at(&self.0)
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            std::fs::write(self.0.join(path), text).unwrap();
+        }
+
+        /// Whether the script ran that fetches; in this workspace it fails.
+        fn asked(&self, fetches: bool, is_setup: bool) -> (bool, bool) {
+            self.write(
+                "xtask/fetch_onnxruntime.py",
+                "open('asked', 'w').close(); raise SystemExit(1)",
+            );
+            let went_on = provide_onnxruntime(&self.workspace(), fetches, is_setup).is_ok();
+            let asked = std::fs::remove_file(self.0.join("asked")).is_ok();
+            (asked, went_on)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn onnx_runtime_that_is_in_place_is_not_asked_for() {
+        let scratch = Scratch::new("in-place");
+        scratch.write("third_party/onnxruntime/lib/libonnxruntime.so.1", "");
+        scratch.write("third_party/onnxruntime/build-version", "1.0.0\n");
+        let said = onnxruntime(&scratch.workspace()).unwrap_err().to_string();
+        assert!(said.ends_with("fetch it: cargo xtask setup"), "{said}");
+        let stamp = format!("{ONNXRUNTIME}\n");
+        scratch.write("third_party/onnxruntime/build-version", &stamp);
+        assert!(onnxruntime(&scratch.workspace()).is_ok());
+        assert_eq!(scratch.asked(true, true), (false, true));
+        std::fs::remove_file(
+            scratch
+                .0
+                .join("third_party/onnxruntime/lib/libonnxruntime.so.1"),
+        )
+        .unwrap();
+        assert!(onnxruntime(&scratch.workspace()).is_err());
+    }
+
+    #[test]
+    fn only_a_setup_that_fetches_libtorch_fails_without_onnx_runtime() {
+        if !IS_FETCHED || require(&[&PYTHON, &PIP]).is_err() {
+            return;
+        }
+        let scratch = Scratch::new("fails");
+        assert_eq!(scratch.asked(true, true), (true, false));
+        assert_eq!(scratch.asked(true, false), (true, true));
+        assert_eq!(scratch.asked(false, true), (true, true));
+        assert_eq!(scratch.asked(false, false), (false, true));
+    }
+
+    #[test]
+    fn the_script_fetches_the_release_that_is_looked_for() {
+        let script = include_str!("../fetch_onnxruntime.py");
+        let line = format!("VERSION = \"{ONNXRUNTIME}\"");
+        assert!(script.lines().any(|other| other == line));
     }
 }
