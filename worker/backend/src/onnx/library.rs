@@ -1,14 +1,17 @@
-//! ONNX Runtime: found and loaded with the first ONNX model of the process, never before.
+//! ONNX Runtime: looked for with the first ONNX model of the process, never before, and once: what was found, or why nothing was, holds until
+//! the process ends.
 
 use std::env;
 use std::error::Error;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use parking_lot::Mutex;
 
 /// The variable that names a library, in place of all others.
 pub const VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -21,6 +24,12 @@ const PYTHONS: [&str; 2] = ["python3", "python"];
 /// Prints the folder of the package, without running its code and without looking in the working directory.
 const WHERE: &str = "import sys\nsys.path = [p for p in sys.path if p]\nimport importlib.util\ns = importlib.util.find_spec('onnxruntime')\n\
                      print(list(s.submodule_search_locations)[0] if s and s.submodule_search_locations else '')";
+/// How long a Python may take to answer: a cold one on a busy machine takes a few seconds.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Most bytes of an answer that are read: more than the longest path has.
+const ANSWER_BYTES_MAX: usize = 8 << 10;
+/// How often a Python that was asked is looked at: short against its start.
+const POLL: Duration = Duration::from_millis(5);
 
 /// A library that is loaded.
 struct Loaded {
@@ -28,8 +37,44 @@ struct Loaded {
     path: PathBuf,
 }
 
-/// What this process has loaded.
-static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
+/// Where a library may be.
+enum Candidate {
+    Named(PathBuf),
+    Beside(PathBuf),
+    Python(&'static str),
+}
+
+impl Candidate {
+    fn place(&self) -> String {
+        match self {
+            Candidate::Named(_) => VARIABLE.to_owned(),
+            Candidate::Beside(_) => {
+                "beside the program and among the system's libraries".to_owned()
+            }
+            Candidate::Python(program) => format!("the package onnxruntime of {program}"),
+        }
+    }
+
+    /// Its path. A Python is asked for it.
+    fn path(self) -> Result<PathBuf, String> {
+        match self {
+            Candidate::Named(path) | Candidate::Beside(path) => Ok(path),
+            Candidate::Python(program) => python(program, ANSWER_TIME_MAX),
+        }
+    }
+}
+
+/// Why a library is not used.
+#[derive(Debug)]
+enum Refused {
+    /// It is not in this process: another may be tried.
+    NotLoaded(String),
+    /// It is in this process, where no other can take its place.
+    NotStarted(String),
+}
+
+/// What this process found. Threads that need it wait for the one that looks, and for nothing else.
+static FOUND: OnceLock<Result<Loaded, String>> = OnceLock::new();
 
 /// Loads ONNX Runtime, if it is not loaded yet. A thread that is confined cannot look for it, so that one that is not should call this first.
 ///
@@ -39,67 +84,76 @@ pub fn ready() -> Result<(), String> {
     environment().map(|_| ())
 }
 
-/// The library that was loaded, as it was named.
+/// The library that was loaded, as it was named. Does not wait for a thread that looks for it.
 pub fn loaded() -> Option<PathBuf> {
-    LOADED.lock().as_ref().map(|loaded| loaded.path.clone())
+    let found = FOUND.get()?.as_ref().ok()?;
+    Some(found.path.clone())
 }
 
 /// What sessions are made in.
 pub(super) fn environment() -> Result<Environment, String> {
-    let mut loaded = LOADED.lock();
-    if let Some(loaded) = &*loaded {
-        return Ok(loaded.environment.clone());
+    let found = FOUND.get_or_init(|| {
+        let named = env::var_os(VARIABLE).map(PathBuf::from);
+        let (environment, path) = find(named, Path::new(NAME), open)?;
+        tracing::debug!(library = %path.display(), "ONNX Runtime is loaded");
+        Ok(Loaded { environment, path })
+    });
+    match found {
+        Ok(loaded) => Ok(loaded.environment.clone()),
+        Err(why) => Err(why.clone()),
     }
-    let found = find(env::var_os(VARIABLE).map(PathBuf::from), Path::new(NAME))?;
-    let environment = found.environment.clone();
-    tracing::debug!(library = %found.path.display(), "ONNX Runtime is loaded");
-    *loaded = Some(found);
-    Ok(environment)
 }
 
-/// Finds and loads it: the one that is named, else one of that name beside the program, else that of a Python.
-fn find(named: Option<PathBuf>, beside: &Path) -> Result<Loaded, String> {
-    let named = named.filter(|path| !path.as_os_str().is_empty());
+/// Finds one that `open` takes: the one that is named, else one of that name beside the program, else that of a Python. Gives what was opened,
+/// and its path.
+fn find<T>(
+    named: Option<PathBuf>,
+    beside: &Path,
+    open: impl Fn(&Path) -> Result<T, Refused>,
+) -> Result<(T, PathBuf), String> {
+    let candidates = match named.filter(|path| !path.as_os_str().is_empty()) {
+        Some(path) => vec![Candidate::Named(path)],
+        None => [Candidate::Beside(beside.to_owned())]
+            .into_iter()
+            .chain(PYTHONS.map(Candidate::Python))
+            .collect(),
+    };
     let mut said = Vec::new();
-    if let Some(path) = named {
-        match open(&path) {
-            Ok(loaded) => return Ok(loaded),
-            Err(why) => said.push(format!("{VARIABLE}: {why}")),
-        }
-    } else {
-        match open(beside) {
-            Ok(loaded) => return Ok(loaded),
-            Err(why) => said.push(format!(
-                "beside the program and among the system's libraries: {why}"
-            )),
-        }
-        for program in PYTHONS {
-            match python(program).and_then(|path| open(&path)) {
-                Ok(loaded) => return Ok(loaded),
-                Err(why) => said.push(format!("the package onnxruntime of {program}: {why}")),
+    for candidate in candidates {
+        let place = candidate.place();
+        let opened = candidate
+            .path()
+            .map_err(Refused::NotLoaded)
+            .and_then(|path| Ok((open(&path)?, path)));
+        match opened {
+            Ok(found) => return Ok(found),
+            Err(Refused::NotLoaded(why)) => said.push(format!("{place}: {why}")),
+            Err(Refused::NotStarted(why)) => {
+                return Err(format!(
+                    "the ONNX Runtime that was found does not start ({place}: {why}); name another library in {VARIABLE}, and start this \
+                     program again"
+                ));
             }
         }
     }
     Err(format!(
         "ONNX models need ONNX Runtime 1.{LEAST} or newer, which was not found: {}; `pip install onnxruntime` installs it, in a checkout \
-         `cargo xtask setup`, or name the library in {VARIABLE}",
+         `cargo xtask setup`, or name the library in {VARIABLE}; then start this program again",
         said.join("; ")
     ))
 }
 
-fn open(path: &Path) -> Result<Loaded, String> {
-    let environment = ort::init_from(path).map_err(|error| unusable(&error))?;
+fn open(path: &Path) -> Result<Environment, Refused> {
+    // From here on ort keeps this library, and takes no other.
+    let environment = ort::init_from(path).map_err(|error| Refused::NotLoaded(unusable(&error)))?;
     let environment = environment
         .with_name("spillgate")
         .with_telemetry(false)
         .with_logger(Arc::new(|level, _, _, _, message| log(level, message)))
         .build()
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| Refused::NotStarted(format!("{}: {error}", path.display())))?;
     environment.set_log_level(LogLevel::Warning);
-    Ok(Loaded {
-        environment,
-        path: path.to_owned(),
-    })
+    Ok(environment)
 }
 
 /// What it says by itself: errors come to callers, too.
@@ -128,16 +182,47 @@ fn unusable(error: &ort::LoadDynamicError) -> String {
 }
 
 /// The library in the package of a program of Python.
-fn python(program: &str) -> Result<PathBuf, String> {
+fn python(program: &str, limit: Duration) -> Result<PathBuf, String> {
     let mut command = Command::new(program);
     command.args(["-c", WHERE]).stdin(Stdio::null());
-    let output = command.output().map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let ended = wait(&mut child, limit).map_err(|error| error.to_string())?;
+    let Some(status) = ended else {
+        return Err(format!(
+            "it was asked where the package is, did not answer within {limit:?}, and was ended"
+        ));
+    };
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let mut n = 0;
+    // One read: it succeeded, so that a line is there, and what it started may keep the pipe open.
+    if status.success()
+        && let Some(mut said) = child.stdout.take()
+    {
+        n = said.read(&mut answer).map_err(|error| error.to_string())?;
+    }
+    let text = String::from_utf8_lossy(&answer[..n]);
     let folder = text.trim();
-    if !output.status.success() || folder.is_empty() {
+    if folder.is_empty() {
         return Err("it is not installed".to_owned());
     }
     in_package(Path::new(folder))
+}
+
+/// Waits for its end, or makes it when the time is over.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let give_up = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= give_up {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// The library in a package.
@@ -168,8 +253,8 @@ mod tests {
         if env::var_os(LOOKS).is_some() {
             let named = env::var_os(VARIABLE).map(PathBuf::from);
             let beside = env::var_os("SPILLGATE_TEST_BESIDE").unwrap_or_default();
-            match find(named, Path::new(&beside)) {
-                Ok(found) => println!("found <{}>", found.path.display()),
+            match find(named, Path::new(&beside), open) {
+                Ok((_, path)) => println!("found <{}>", path.display()),
                 Err(why) => println!("found <{why}>"),
             }
             return None;
@@ -272,5 +357,97 @@ mod tests {
             std::fs::remove_dir_all(&folder).expect("it goes");
             assert_eq!(said, found.display().to_string());
         }
+    }
+
+    /// A folder of one test, which goes with it, and a program `python3` in it that runs this script.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str, script: &str) -> Self {
+            let folder = env::temp_dir().join(format!("spillgate-{test}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let program = folder.join("python3");
+            std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&program, mode).expect("its mode");
+            Scratch(folder)
+        }
+
+        fn asked(&self, limit: Duration) -> Result<PathBuf, String> {
+            python(self.0.join("python3").to_str().expect("UTF-8"), limit)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_python_that_does_not_answer_is_ended_and_that_is_said() {
+        let scratch = Scratch::new("silent", "echo $$ > \"$0.id\"\nexec /bin/sleep 600");
+        let said = scratch.asked(Duration::from_secs(1)).unwrap_err();
+        assert!(
+            said.ends_with("did not answer within 1s, and was ended"),
+            "{said}"
+        );
+        let id = std::fs::read_to_string(scratch.0.join("python3.id")).expect("it ran");
+        assert!(!Path::new("/proc").join(id.trim()).exists());
+    }
+
+    #[test]
+    fn a_python_is_not_waited_for_because_of_what_it_started() {
+        let scratch = Scratch::new("starts", "/bin/sleep 20 &\necho /no/such/package");
+        let begun = Instant::now();
+        let said = scratch.asked(ANSWER_TIME_MAX).unwrap_err();
+        assert!(said.starts_with("/no/such/package/capi: "), "{said}");
+        assert!(begun.elapsed() < ANSWER_TIME_MAX);
+    }
+
+    #[test]
+    fn a_python_that_fails_has_no_package() {
+        let scratch = Scratch::new("fails", "echo /no/such/package\nexit 1");
+        let said = scratch.asked(ANSWER_TIME_MAX).unwrap_err();
+        assert_eq!(said, "it is not installed");
+    }
+
+    #[test]
+    fn after_a_library_that_was_loaded_no_other_is_tried() {
+        let tried = std::cell::RefCell::new(Vec::new());
+        let found = find(None, Path::new("libfirst.so"), |path| -> Result<(), _> {
+            tried.borrow_mut().push(path.to_owned());
+            Err(Refused::NotStarted(format!(
+                "{}: no memory",
+                path.display()
+            )))
+        });
+        let said = found.unwrap_err();
+        assert_eq!(tried.into_inner(), [PathBuf::from("libfirst.so")]);
+        assert!(said.contains("libfirst.so: no memory"), "{said}");
+        assert!(said.contains("ORT_DYLIB_PATH"), "{said}");
+        assert!(!said.contains("python"), "{said}");
+    }
+
+    #[test]
+    fn what_was_not_found_is_not_looked_for_again() {
+        let test = "what_was_not_found_is_not_looked_for_again";
+        let folder = env::temp_dir().join(format!("spillgate-again-{}", std::process::id()));
+        if env::var_os(LOOKS).is_some() {
+            let named = env::var_os(VARIABLE).map(PathBuf::from).expect("a name");
+            let first = ready().expect_err("there is none");
+            let ours = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../third_party/onnxruntime/lib")
+                .join(NAME);
+            symlink(ours, &named).expect("a link");
+            let again = ready().expect_err("it is known");
+            println!("found <{} {}>", first == again, loaded().is_none());
+            return;
+        }
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let library = folder.join("library.so");
+        let said = said(test, None, library.to_str(), NAME);
+        std::fs::remove_dir_all(&folder).expect("it goes");
+        assert_eq!(said.as_deref(), Some("true true"));
     }
 }
