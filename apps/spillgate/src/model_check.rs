@@ -88,11 +88,27 @@ impl Default for CheckConfig {
     }
 }
 
+/// The content of a file, and what it is loaded as: weights pass without a look at them, and could be a model in another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Content {
+    is_weights: bool,
+    hash: Hash,
+}
+
+impl Content {
+    fn of(file: &ModelFile) -> Self {
+        Content {
+            is_weights: file.is_weights(),
+            hash: Sha256::digest(file.bytes()).into(),
+        }
+    }
+}
+
 /// What may be loaded.
 #[derive(Default)]
 struct Approved {
     /// Files with these contents.
-    contents: HashSet<Hash>,
+    contents: HashSet<Content>,
     /// Files of these forms in these folders: members of families.
     forms: HashSet<(PathBuf, FormId)>,
     /// Forms of which a member ran as a module of that kind: type, options, variants. With how long its load took.
@@ -112,8 +128,7 @@ impl Approved {
         if let Some(Ok(())) = intact {
             return Ok(());
         }
-        let hash: Hash = Sha256::digest(file.bytes()).into();
-        if self.contents.contains(&hash) {
+        if self.contents.contains(&Content::of(file)) {
             return Ok(());
         }
         if let (Some(Err(why)), _) | (_, Some(Err(why))) = (form.map(|f| f.map(|_| ())), intact) {
@@ -128,7 +143,7 @@ impl Approved {
 
 /// The form of a file, after a look at it. Weights beside a model can be any bytes.
 fn looked_at(file: &ModelFile) -> Result<FormId, String> {
-    if !matches!(file, ModelFile::Weights(_)) {
+    if !file.is_weights() {
         look::look(&mut std::io::Cursor::new(file.bytes()))?;
     }
     file.form()
@@ -291,7 +306,7 @@ impl Checks {
         let mut approved = self.asker.approved.write();
         approved
             .contents
-            .extend(passed.loaded.iter().map(|of| of.hash));
+            .extend(passed.loaded.iter().map(|of| of.content));
         let warning = passed
             .error
             .map(|e| format!("the model fails on its own example: {e}"));
@@ -335,9 +350,7 @@ struct Passed {
 #[derive(PartialEq)]
 struct LoadedFile {
     path: PathBuf,
-    hash: Hash,
-    /// Whether it holds weights of a model that lies beside it.
-    is_weights: bool,
+    content: Content,
 }
 
 impl Asker {
@@ -387,8 +400,10 @@ impl Asker {
                         .map_err(|error| format!("model file {}: {error}", path.display()))?;
                     let one = LoadedFile {
                         path: path.clone(),
-                        hash: *hash,
-                        is_weights: *is_weights,
+                        content: Content {
+                            is_weights: *is_weights,
+                            hash: *hash,
+                        },
                     };
                     if !loaded.contains(&one) {
                         loaded.push(one);
@@ -506,4 +521,26 @@ fn keep(from: Option<impl Read + Send + 'static>) -> Kept {
         }
         kept
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passed_as_weights_is_no_model_later_and_a_model_no_weights() {
+        let (weights, model): (&[u8], &[u8]) = (b"some weights", b"a model");
+        let mut approved = Approved::default();
+        approved.contents.extend([
+            Content::of(&ModelFile::Weights(weights)),
+            Content::of(&ModelFile::of(model)),
+        ]);
+        let allows = |file: ModelFile| approved.allows(Path::new("m/a"), &file);
+        assert_eq!(allows(ModelFile::Weights(weights)), Ok(()));
+        assert_eq!(allows(ModelFile::of(model)), Ok(()));
+        for swapped in [ModelFile::of(weights), ModelFile::Weights(model)] {
+            let said = allows(swapped).unwrap_err();
+            assert!(said.contains("not what was checked"), "{said}");
+        }
+    }
 }

@@ -28,6 +28,11 @@ impl<'a> ModelFile<'a> {
         }
     }
 
+    /// Whether it holds weights of a model that lies beside it.
+    pub fn is_weights(&self) -> bool {
+        matches!(self, ModelFile::Weights(_))
+    }
+
     /// All of it.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
@@ -37,7 +42,7 @@ impl<'a> ModelFile<'a> {
     }
 
     /// Its form: of an archive what is the same in models of one architecture. Other files have one of their own, which changes with each
-    /// byte.
+    /// byte; that of an ONNX model does not know files beside it.
     ///
     /// # Errors
     /// When it is a damaged or unusual archive.

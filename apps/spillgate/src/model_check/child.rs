@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use spillgate_backend::model_file::{self, ModelFile};
+use spillgate_backend::model_file;
 use spillgate_backend::onnx;
 use spillgate_backend::operator::Library;
 use spillgate_backend::operator::{Inputs, OperatorError};
@@ -115,7 +115,7 @@ fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answe
     model_file::approve_with(move |path, file| {
         let bytes = file.bytes();
         let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
-        let is_weights = matches!(file, ModelFile::Weights(_));
+        let is_weights = file.is_weights();
         say.answer(&Answer::Loads {
             path,
             hash,

@@ -2,6 +2,8 @@
 //! archive ([`form`]), because members of one form have the same code. A member that is asked for before its turn
 //! is checked next.
 //!
+//! The form of an ONNX file is its own bytes alone, so that a member with weights in other files is refused: they could change unseen.
+//!
 //! A member that cannot be served is refused by itself. So is one whose file has changed or is gone since it was listed;
 //! a model that is in memory already serves on.
 
@@ -13,7 +15,6 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
-use sha2::{Digest, Sha256};
 use spillgate_backend::model_file::ModelFile;
 use spillgate_backend::onnx::{self, weights_beside};
 use spillgate_backend::torch::FormId;
@@ -25,8 +26,8 @@ use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 
 use super::look::{Looked, look};
-use super::message::{Hash, Question};
-use super::{Asker, LoadedFile, looked_at};
+use super::message::Question;
+use super::{Asker, Content, LoadedFile, looked_at};
 
 /// Members that are checked before the server starts, until one is good.
 pub(crate) const FIRST_MAX: usize = 8;
@@ -34,6 +35,9 @@ pub(crate) const FIRST_MAX: usize = 8;
 pub(crate) const FAILURES_MAX: u32 = 8;
 /// Refused members that the log names.
 pub(crate) const NAMED_MAX: usize = 20;
+/// What is said of an ONNX model that is not all in one file.
+const IN_ONE_FILE: &str = "it keeps weights in other files, and a model of a family is one file; save it with all in one file \
+                           (onnx.save(model, FILE, save_as_external_data=False))";
 /// Most bytes of a member that is checked.
 const MODEL_BYTES_MAX: usize = 16 << 30;
 
@@ -400,17 +404,12 @@ impl Inner {
         let bytes = read(listed.found.path())?;
         let file = ModelFile::of(&bytes);
         file.intact()?;
-        let mut size = bytes.len() as u64;
         if let ModelFile::Onnx(_) = file {
             onnx::ready()?;
-            size += weights_beside(listed.found.path(), &bytes)?
-                .iter()
-                .map(|of| std::fs::metadata(of).map_or(0, |of| of.len()))
-                .sum::<u64>();
         }
         let question = Question {
             model: Some(listed.file.clone()),
-            memory: self.asker.memory(size),
+            memory: self.asker.memory(bytes.len() as u64),
             onnx: onnx::loaded().is_some(),
             ..self.question.clone()
         };
@@ -420,21 +419,14 @@ impl Inner {
         if let Some(error) = passed.error {
             return Err(format!("it fails on its own example: {error}"));
         }
-        for LoadedFile {
-            path,
-            hash,
-            is_weights,
-        } in passed.loaded
-        {
+        for LoadedFile { path, content } in passed.loaded {
             let bytes = read(&path)?;
-            let found: Hash = Sha256::digest(&bytes).into();
-            if found != hash {
+            let file = ModelFile::of(&bytes);
+            // A member that has weights beside it was another one before.
+            if Content::of(&file) != content {
                 return Err(format!("{} changed while it was checked", path.display()));
             }
-            let form = looked_at(&match is_weights {
-                true => ModelFile::Weights(&bytes),
-                false => ModelFile::of(&bytes),
-            })?;
+            let form = looked_at(&file)?;
             let folder = path.parent().map(PathBuf::from).unwrap_or_default();
             self.asker.approved.write().forms.insert((folder, form));
         }
@@ -447,7 +439,11 @@ impl Listed {
         let mut file = file::open(self.found.path()).map_err(|e| e.to_string())?;
         match look(&mut file)? {
             Looked::TorchScript => form(&mut file).map(|form| form.id),
-            Looked::Onnx(bytes) => ModelFile::Onnx(&bytes).form(),
+            // After that look the model itself is fine: an error is about files beside it, too.
+            Looked::Onnx(bytes) => match weights_beside(self.found.path(), &bytes) {
+                Ok(files) if files.is_empty() => ModelFile::Onnx(&bytes).form(),
+                _ => Err(IN_ONE_FILE.to_owned()),
+            },
         }
     }
 }

@@ -266,6 +266,32 @@ async fn a_family_of_onnx_models_is_served_and_a_bad_one_fails_alone() {
 }
 
 #[test]
+fn a_model_of_a_family_that_keeps_weights_in_other_files_is_refused_by_name() {
+    let folder = Folder::new("models: m/*.onnx");
+    std::fs::create_dir(folder.path().join("m")).unwrap();
+    folder.write("m/plain.onnx", colours(Named("batch"), 224).model());
+    let mut graph = colours(Named("batch"), 224);
+    graph.weights = vec![external("factor", &[3], "w.bin", 0, 12)];
+    folder.write("m/beside.onnx", graph.model());
+    folder.write("m/w.bin", [0; 12]);
+    // Nor would its weights help where they are.
+    graph.weights = vec![external("factor", &[3], "gone.bin", 0, 12)];
+    folder.write("m/gone.onnx", graph.model());
+    let output = folder.validate();
+    let text = String::from_utf8_lossy(&output.stderr);
+    for name in ["beside", "gone"] {
+        let begin = format!("model {name} (m/{name}.onnx): it keeps weights in other files");
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.contains(&begin));
+        assert!(
+            line.is_some_and(|line| line.contains("save_as_external_data=False")),
+            "{text}"
+        );
+    }
+    assert!(!text.contains("model plain"), "{text}");
+}
+
+#[test]
 fn bad_onnx_files_are_refused_with_their_line_and_the_cure() {
     let good = colours(Named("batch"), SIDE);
     let with = |change: &dyn Fn(&mut Graph)| {
