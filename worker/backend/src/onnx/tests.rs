@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::fixture::Axis::{Is, Named};
 use super::fixture::*;
 use super::*;
@@ -24,10 +26,10 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or("").replace("::", "-");
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!(
-            "spillgate-onnx-{}-{test}-{name}",
+            "spillgate-onnx-{}-{number}-{name}",
             std::process::id()
         ));
         let _ = std::fs::remove_dir_all(&path);
