@@ -55,7 +55,7 @@ fn onnx_model(file: &mut (impl Read + Seek), length: u64) -> Result<Vec<u8>, Str
     if length > ONNX_BYTES_MAX as u64 {
         return Err(format!(
             "it is an ONNX model of {length} bytes, and one has {ONNX_BYTES_MAX} at most; save its weights in a file beside it \
-             (onnx.save(model, FILE, save_as_external_data=True))"
+             (onnx.save(model, FILE, save_as_external_data=True)); a family takes no such model"
         ));
     }
     file.rewind().map_err(|e| e.to_string())?;
