@@ -67,16 +67,16 @@ pub fn load(path: &Path, bytes: &[u8], approve: Approve<'_>) -> Result<OnnxModel
     let interface = Interface::of(&described)?;
     let files = external::files(path, &described)?;
     let environment = library::environment()?;
-    let told = |error: ort::Error| told(&error, &described);
-    let builder = SessionBuilder::new(&environment).map_err(told)?;
-    let mut builder = settings(builder).map_err(told)?;
+    let refused = |error: ort::Error| refusal(&error, &described);
+    let builder = SessionBuilder::new(&environment).map_err(refused)?;
+    let mut builder = settings(builder).map_err(refused)?;
     for file in files {
         let content = read(&file, approve)?;
         builder = builder
             .with_external_initializer_file_in_memory(&file.location, content)
-            .map_err(|error| told(error.into()))?;
+            .map_err(|error| refused(error.into()))?;
     }
-    let session = builder.commit_from_memory(bytes).map_err(told)?;
+    let session = builder.commit_from_memory(bytes).map_err(refused)?;
     let mut model = OnnxModel {
         path: path.to_owned(),
         session,
@@ -121,7 +121,7 @@ fn settings(builder: SessionBuilder) -> ort::Result<SessionBuilder> {
 }
 
 /// ONNX Runtime's message on one line, with the versions of the file where they may be the cause.
-fn told(error: &ort::Error, described: &Described) -> String {
+fn refusal(error: &ort::Error, described: &Described) -> String {
     let line = one_line(error.message());
     let cure = match error.code() {
         ErrorCode::NotImplemented | ErrorCode::InvalidGraph | ErrorCode::GenericFailure => {

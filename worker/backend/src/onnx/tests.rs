@@ -294,7 +294,7 @@ fn what_a_module_cannot_give_or_take_is_refused_with_the_cure() {
 }
 
 #[test]
-fn versions_that_the_library_does_not_know_are_told_with_its_own() {
+fn versions_that_the_library_does_not_know_are_named_with_its_own() {
     for (ir, opset) in [(99, 17), (8, 99)] {
         let model = colours(Named("batch"), 4).versioned(ir, opset);
         let why = load_in(&Folder::new("new"), &model)
