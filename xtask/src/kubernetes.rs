@@ -12,6 +12,7 @@ mod evict;
 mod killed;
 mod leader;
 mod load;
+mod model;
 mod modules;
 mod operator;
 mod pair;
@@ -79,6 +80,12 @@ const SCENARIOS: &[Scenario] = &[
         asserts: "another objective (no pod changes), another image (all do): nothing fails, nothing is lost",
         images: OPERATED,
         run: updates::run,
+    },
+    Scenario {
+        name: "model",
+        asserts: "another model: a Job measures it, no pod that serves changes, nothing fails",
+        images: OPERATED,
+        run: model::run,
     },
     Scenario {
         name: "modules",

@@ -185,8 +185,11 @@ impl Embedded {
         }
     }
 
-    /// Its devices, each with its workers.
+    /// Its devices, each with its workers; none once they are stopped.
     pub(crate) fn devices(&self) -> Vec<(Device, Vec<WorkerId>)> {
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         let of = |(id, device): (&DeviceId, &Device)| {
             let here = self.hosts.iter().flat_map(|h| h.workers().iter());
             let here = here.filter(|place| place.device == *id);

@@ -1,7 +1,7 @@
 //! The scenario `modules`: another set of modules, under load.
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::Namespace;
 use super::load::Loads;
@@ -19,7 +19,7 @@ const NEITHER: &str = "spillgate.dev/set=default,spillgate.dev/module notin (b,c
 pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     let fewer = operator::two_stage(namespace, NAME, 2, (2, 2))?;
     namespace.apply_json(&fewer)?;
-    let first = revision(namespace)?;
+    let first = operator::revision(namespace, NAME)?;
     let gateways = namespace.ready(GATEWAYS, 2, LIMIT)?;
     let args = ["--rate", "10", "--poisson", "--payload-bytes", "1000"];
     let mut loads = Loads::start(namespace, &gateways, &args)?;
@@ -36,7 +36,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     spec["profiles"]["emulated"]["c"] = spec["profiles"]["emulated"]["b"].clone();
     spec["modules"]["c"] = spec["modules"]["b"].clone();
     namespace.apply_json(&more)?;
-    let second = revision(namespace)?;
+    let second = operator::revision(namespace, NAME)?;
     ensure!(
         second != first,
         "with a module more {first} is still served"
@@ -46,7 +46,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     before.check(namespace, OTHERS)?;
 
     namespace.apply_json(&fewer)?;
-    let third = revision(namespace)?;
+    let third = operator::revision(namespace, NAME)?;
     ensure!(
         third == first,
         "with a module less {third} is served, {first} was before"
@@ -60,7 +60,7 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     more["spec"]["modules"]["c"] = json!({ "with": "b" });
     for (pipeline, revision_is) in [(&more, &second), (&fewer, &first)] {
         namespace.apply_json(pipeline)?;
-        let now = revision(namespace)?;
+        let now = operator::revision(namespace, NAME)?;
         ensure!(
             now == *revision_is,
             "{now} is served in place of {revision_is}"
@@ -71,9 +71,4 @@ pub(super) fn run(namespace: &Namespace<'_>) -> Result<String> {
     let all = loads.stop_revised()?;
     ensure!(all.failed == 0, "{all}");
     Ok(all.to_string())
-}
-
-/// The revision that is served once all has come about.
-fn revision(namespace: &Namespace<'_>) -> Result<Value> {
-    Ok(operator::settled(namespace, NAME)?["status"]["revision"].clone())
 }

@@ -188,6 +188,11 @@ pub(super) fn settled(namespace: &Namespace<'_>, name: &str) -> Result<Value> {
     found?
 }
 
+/// The revision of a resource that is served once all that it says has come about.
+pub(super) fn revision(namespace: &Namespace<'_>, name: &str) -> Result<Value> {
+    Ok(settled(namespace, name)?["status"]["revision"].clone())
+}
+
 /// Waits until the operator says of a resource that something is wrong, for this reason.
 pub(super) fn degraded(namespace: &Namespace<'_>, name: &str, reason: &str) -> Result<Condition> {
     let what = format!("{name} to be degraded: {reason}");

@@ -5,21 +5,12 @@ use std::time::Duration;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_protocol::membership::{MEMBERS_MAX, MemberState};
 use spillgate_protocol::message::Address;
-use tokio::time::Instant;
 
 use super::logs::Logs;
-use super::process::{CONTROLLER, DEVICE, GATEWAY, PATIENCE, Process, any};
+use super::process::{CONTROLLER, DEVICE, GATEWAY, PATIENCE, Process, any, until};
 use super::requests;
 
 const OTHER_DEVICE: Address = Address::Device(DeviceId(1));
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 fn said(process: &Process) -> String {
     process.heard.members.lock().join(", ")
@@ -108,15 +99,7 @@ async fn two_workers_with_one_name_are_named_on_both_sides() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(control.links.reaches(DEVICE));
     newer.ends().await;
-    until("the older one is met again", || {
-        control
-            .heard
-            .news
-            .lock()
-            .last()
-            .is_some_and(|last| last == "met 2")
-    })
-    .await;
+    control.heard.waits_for_last("met 2").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,15 +116,7 @@ async fn a_second_controller_stands_by() {
     logs.waits_for("control-2", "stands by while control-1 is there")
         .await;
     a.ends().await;
-    until("the other one is met again", || {
-        gateway
-            .heard
-            .news
-            .lock()
-            .last()
-            .is_some_and(|last| last == "met 2")
-    })
-    .await;
+    gateway.heard.waits_for_last("met 2").await;
 }
 
 #[tokio::test(start_paused = true)]

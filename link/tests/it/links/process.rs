@@ -134,6 +134,20 @@ impl Heard {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
+
+    /// Waits until this is what was heard last.
+    pub(crate) async fn waits_for_last(&self, what: &str) {
+        let is_last = || self.news.lock().last().is_some_and(|last| last == what);
+        until(&format!("{what} is heard last"), is_last).await;
+    }
+}
+
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A process with one role.
