@@ -116,7 +116,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // It knows the server by its wire and its admin port alone.
     (
         "spillgate-operator",
-        &[PIPELINE, PROTOCOL, CONTROLLER_POLICY, LINK, MODULES, OUTPUT],
+        &[
+            PIPELINE,
+            PROTOCOL,
+            CONTROLLER_POLICY,
+            BACKEND,
+            LINK,
+            MODULES,
+            OUTPUT,
+        ],
     ),
     (XTASK, &[]),
     // It starts servers and knows them by their processes alone.
@@ -203,8 +211,41 @@ pub(super) fn problems(metadata: &Value) -> Vec<String> {
                 }
             }
         }
+        problems.extend(unlinked(package, packages));
     }
     problems
+}
+
+/// What is built over the backend must depend on it itself and build with its `build.rs`: cargo unifies features over the
+/// workspace, so its programs and tests may be linked with libtorch, and only `build.rs` says where that lies.
+fn unlinked(package: &Value, packages: &[Value]) -> Option<String> {
+    let name = package["name"].as_str()?;
+    if name == BACKEND || !reaches_backend(name, packages) {
+        return None;
+    }
+    let built = |target: &Value| {
+        target["kind"][0] == "custom-build"
+            && target["src_path"]
+                .as_str()
+                .is_some_and(|path| path.ends_with("/worker/backend/build.rs"))
+    };
+    let targets = package["targets"].as_array().map_or(&[][..], Vec::as_slice);
+    if dependencies(package).contains(&BACKEND) && targets.iter().any(built) {
+        return None;
+    }
+    Some(format!(
+        "{name} uses {BACKEND} through others: it must depend on it and name worker/backend/build.rs as its `build`, else its tests may not find libtorch"
+    ))
+}
+
+/// Whether the backend is among what a package depends on, at any distance. The layering has no cycle.
+fn reaches_backend(name: &str, packages: &[Value]) -> bool {
+    name == BACKEND
+        || packages
+            .iter()
+            .filter(|package| package["name"] == name)
+            .flat_map(dependencies)
+            .any(|dependency| reaches_backend(dependency, packages))
 }
 
 /// Direct dependencies, those of tests left out.
@@ -234,12 +275,15 @@ mod tests {
 
     #[test]
     fn the_drawn_direction_is_accepted() {
+        let mut program = package("spillgate", &[(SIM, None), (BACKEND, None)]);
+        program["targets"] =
+            json!([{"kind": ["custom-build"], "src_path": "/any/worker/backend/build.rs"}]);
         let metadata = json!({"packages": [
             package(PIPELINE, &[("serde", None)]),
             package(WORKER_POLICY, &[(PIPELINE, None), (RECIPES, Some("dev"))]),
             package(SIM, &[(PIPELINE, None), (WORKER_POLICY, None)]),
             package(BACKEND, &[(PIPELINE, None), ("tch", None)]),
-            package("spillgate", &[(SIM, None), (BACKEND, None)]),
+            program,
         ]});
         assert!(problems(&metadata).is_empty(), "{:?}", problems(&metadata));
     }
@@ -263,6 +307,19 @@ mod tests {
         assert!(problems[2].contains("spillgate-proto must not depend on"));
         assert!(problems[3].contains("spillgate-sim must not depend on spillgate-recipes"));
         assert!(problems[4].contains("spillgate-newcomer has no place"));
+    }
+
+    #[test]
+    fn a_package_over_the_backend_without_its_link_arguments_is_found() {
+        let build = |path: &str| json!([{"kind": ["custom-build"], "src_path": path}]);
+        let mut modules = package(MODULES, &[(BACKEND, None)]);
+        modules["targets"] = build("/any/worker/backend/build.rs");
+        let mut operator = package("spillgate-operator", &[(MODULES, None)]);
+        operator["targets"] = build("/any/deploy/operator/build.rs");
+        let metadata = json!({"packages": [package(BACKEND, &[]), modules, operator]});
+        let problems = problems(&metadata);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("spillgate-operator uses spillgate-backend through others"));
     }
 
     #[test]
