@@ -8,6 +8,7 @@
 pub mod bounds;
 #[cfg(feature = "tch")]
 mod cuda;
+pub mod description;
 #[cfg(any(feature = "onnx", feature = "tch"))]
 mod forward;
 #[cfg(feature = "tch")]
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use spillgate_process::value::Tensor;
+
+use description::Description;
 
 /// Loads and runs models on one device.
 pub trait Backend {
@@ -86,14 +89,20 @@ pub trait Model: Send {
     /// When the model rejects the shapes or fails.
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
 
-    /// The same for a single input that may have been copied before, up to where the device has computed the outputs. The first is
-    /// given; `None` when there is none.
+    /// The same for a single input that may have been copied before, up to where the device has computed the outputs. The first `n` are
+    /// given, or as many as there are.
     ///
     /// # Errors
     /// As of [`Model::forward`].
-    fn execute(&mut self, input: &Input) -> Result<Option<Output>, BackendError> {
-        let outputs = self.forward(std::slice::from_ref(&input.tensor))?;
-        Ok(outputs.into_iter().next().map(Output::Host))
+    fn execute(&mut self, input: &Input, n: usize) -> Result<Output, BackendError> {
+        let mut outputs = self.forward(std::slice::from_ref(&input.tensor))?;
+        outputs.truncate(n);
+        Ok(Output::Host(outputs))
+    }
+
+    /// What its file says of itself.
+    fn description(&self) -> &Description {
+        &description::NOTHING
     }
 }
 
@@ -120,32 +129,32 @@ impl fmt::Debug for Input {
     }
 }
 
-/// The output of an execution.
+/// The outputs of an execution.
 pub enum Output {
     /// In host memory.
-    Host(Tensor),
+    Host(Vec<Tensor>),
     /// In the device's memory.
     Device(Box<dyn Fetch>),
 }
 
-/// An output in the device's memory.
+/// Outputs in the device's memory.
 pub trait Fetch: Send {
-    /// Copies it to host memory.
+    /// Copies them to host memory.
     ///
     /// # Errors
     /// When the device fails.
-    fn fetch(self: Box<Self>) -> Result<Tensor, BackendError>;
+    fn fetch(self: Box<Self>) -> Result<Vec<Tensor>, BackendError>;
 }
 
 impl Output {
-    /// The output in host memory.
+    /// The outputs in host memory.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn on_host(self) -> Result<Tensor, BackendError> {
+    pub fn on_host(self) -> Result<Vec<Tensor>, BackendError> {
         match self {
-            Output::Host(tensor) => Ok(tensor),
-            Output::Device(output) => output.fetch(),
+            Output::Host(tensors) => Ok(tensors),
+            Output::Device(outputs) => outputs.fetch(),
         }
     }
 }

@@ -26,6 +26,7 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use spillgate_process::file;
 use spillgate_process::value::Tensor;
 
+use crate::description::Description;
 use crate::forward::{check, failed};
 use crate::{BackendError, Model};
 use external::ExternalFile;
@@ -81,6 +82,7 @@ pub fn load(path: &Path, bytes: &[u8], approve: Approve<'_>) -> Result<OnnxModel
         path: path.to_owned(),
         session,
         interface,
+        description: Interface::description(described),
     };
     model.try_out()?;
     Ok(model)
@@ -181,6 +183,7 @@ pub struct OnnxModel {
     path: PathBuf,
     session: Session,
     interface: Interface,
+    description: Description,
 }
 
 impl Model for OnnxModel {
@@ -188,6 +191,10 @@ impl Model for OnnxModel {
         RAN.set(true);
         self.forward_on(inputs)
             .map_err(|why| failed(&self.path, inputs, &why))
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
     }
 }
 
@@ -217,7 +224,22 @@ impl OnnxModel {
         match self.interface.batch {
             Batch::Any => self.run(&input.shape, &input.data),
             Batch::Of(size) => self.in_pieces(size, n, rest, &input.data),
+            Batch::Lists => self.lists(n, rest, &input.data),
         }
+    }
+
+    /// Runs a batch one by one. The lists of each get an axis for the batch and become as long as the longest, by [`FILLER`].
+    fn lists(&mut self, n: i64, rest: &[i64], data: &[f32]) -> Result<Vec<Tensor>, String> {
+        let shape: Vec<i64> = [1].into_iter().chain(rest.iter().copied()).collect();
+        let row = rest.iter().product::<i64>() as usize;
+        let n = usize::try_from(n).map_err(|e| e.to_string())?;
+        let each = (0..n).map(|i| self.outputs(&shape, &data[i * row..(i + 1) * row]));
+        let each = each.collect::<Result<Vec<_>, String>>()?;
+        // An empty batch has no outputs.
+        let n_outputs = each.first().map_or(0, Vec::len);
+        (0..n_outputs)
+            .map(|at| filled(each.iter().map(|outputs| &outputs[at])))
+            .collect()
     }
 
     /// Runs a batch in pieces of the one size that the model takes. What fills up the last is cut off again.
@@ -268,13 +290,18 @@ impl OnnxModel {
         Ok(all)
     }
 
-    /// One run. Each output has a row for each of the batch.
-    fn run(&mut self, shape: &[i64], data: &[f32]) -> Result<Vec<Tensor>, String> {
+    /// One run.
+    fn outputs(&mut self, shape: &[i64], data: &[f32]) -> Result<Vec<Tensor>, String> {
         let input = convert::input(self.interface.kind, shape, data)?;
         let outputs = self.session.run([input]);
         let outputs = outputs.map_err(|error| one_line(error.message()))?;
         let outputs = outputs.values().map(|value| convert::output(value));
-        let outputs = outputs.collect::<Result<Vec<Tensor>, String>>()?;
+        outputs.collect()
+    }
+
+    /// One run. Each output has a row for each of the batch.
+    fn run(&mut self, shape: &[i64], data: &[f32]) -> Result<Vec<Tensor>, String> {
+        let outputs = self.outputs(shape, data)?;
         let n = shape[0];
         let off = outputs
             .iter()
@@ -295,11 +322,12 @@ impl OnnxModel {
         let Some(rest) = self.interface.rest.clone() else {
             return Ok(());
         };
+        let row = rest.iter().product::<i64>() as usize;
         let sizes = match self.interface.batch {
             Batch::Any => TRIED.to_vec(),
             Batch::Of(size) => vec![size as i64],
+            Batch::Lists => return self.lists(1, &rest, &vec![0.0; row]).map(|_| ()),
         };
-        let row = rest.iter().product::<i64>() as usize;
         for n in sizes {
             let shape: Vec<i64> = [n].into_iter().chain(rest.iter().copied()).collect();
             let tried = self.run(&shape, &vec![0.0; n as usize * row]);
@@ -315,6 +343,35 @@ impl OnnxModel {
 
 /// What is said of a model whose batch is free in its text and fixed within.
 const ONE_ALONE: &str = "it runs with a batch of 1 and not of 2";
+
+/// What fills up lists: no score, no class and no place in a picture is below 0.
+pub const FILLER: f32 = -1.0;
+
+/// Lists of one output as a tensor with a row for each.
+fn filled<'a>(lists: impl Iterator<Item = &'a Tensor> + Clone) -> Result<Tensor, String> {
+    let longest = lists.clone().filter_map(|list| list.shape.first()).max();
+    let Some((longest, rest)) = longest.zip(lists.clone().next().map(|l| &l.shape[1..])) else {
+        return Err("an output of it is a single number, and lists have an axis".to_owned());
+    };
+    let row = (longest * rest.iter().product::<i64>()) as usize;
+    let (mut n, mut data) = (0, Vec::new());
+    for list in lists {
+        if list.shape.get(1..) != Some(rest) {
+            return Err(format!(
+                "the lists of one output have rows of different shapes ({:?}, {rest:?})",
+                list.shape.get(1..)
+            ));
+        }
+        n += 1;
+        data.extend_from_slice(&list.data);
+        data.resize(n * row, FILLER);
+    }
+    let shape = [n as i64, *longest].into_iter().chain(rest.iter().copied());
+    Ok(Tensor {
+        shape: shape.collect(),
+        data,
+    })
+}
 
 /// The first rows of an output of `size` rows.
 fn rows(mut output: Tensor, size: usize, there: usize) -> Tensor {

@@ -25,6 +25,7 @@ use std::sync::{Arc, Once};
 use tch::{CModule, Device, IValue, Kind};
 
 use crate::cuda::{Urgency, enter};
+use crate::description::{Description, of_config};
 use crate::forward::{check, failed};
 use crate::model_file::{self, ModelFile};
 use crate::{Backend, BackendError, Copier, Model};
@@ -177,11 +178,20 @@ impl TorchBackend {
             false => "no TorchScript model, which is a zip archive, and no ONNX model".to_owned(),
         })?;
         self.has_cold |= lent.is_cold;
+        // An archive of an unusual shape says nothing.
+        let config = archive
+            .form()
+            .map_or(&[][..], |form| form.config.as_slice());
+        let description = Description {
+            metadata: of_config(config),
+            ..Description::default()
+        };
         Ok(match self.device {
-            Device::Cuda(index) => Box::new(GpuModel::new(path, lent, index)),
+            Device::Cuda(index) => Box::new(GpuModel::new(path, lent, description, index)),
             _ => Box::new(TorchModel {
                 path: path.to_path_buf(),
                 lent,
+                description,
             }),
         })
     }
@@ -246,11 +256,16 @@ impl Backend for TorchBackend {
 struct TorchModel {
     path: PathBuf,
     lent: Lent,
+    description: Description,
 }
 
 impl Model for TorchModel {
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         tch::no_grad(|| self.run(inputs)).map_err(|why| failed(&self.path, inputs, &why))
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
     }
 }
 

@@ -56,14 +56,14 @@ pub(crate) fn all_fail<T>(n: usize, error: &OperatorError) -> Vec<Result<T, Oper
 }
 
 /// A pass over the pictures of a batch: `paint` puts each into its place of the input and says what `read` is told of it; `read` makes the outputs of
-/// each picture from the model's output. Requests whose picture is not sound fail alone; an error of the model or of `read` fails all
+/// each picture from the model's outputs. Requests whose picture is not sound fail alone; an error of the model or of `read` fails all
 /// others.
 pub(crate) fn pass_over_pictures<P: Send + 'static>(
     buffers: &InputBuffers,
     (size, format): ((usize, usize), &PixelFormat),
     batch: &[Inputs],
     paint: impl Fn(&Image, &mut Target<'_>, &mut Resampler) -> P + Sync,
-    read: impl FnOnce(&[P], &Tensor) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
+    read: impl FnOnce(&[P], &[Tensor]) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
 ) -> Pass {
     let images: Vec<_> = batch.iter().map(|inputs| image(inputs, 0)).collect();
     let sound = images.iter().filter_map(|image| image.as_ref().ok());
@@ -181,7 +181,8 @@ impl Crops {
             let items = passed.map(|(input, output)| {
                 let rows = input.shape[0];
                 buffers.give_back(input);
-                read(n, without_filling(output?, rows, n))
+                let first = output?.into_iter().next().ok_or_else(no_output)?;
+                read(n, without_filling(first, rows, n))
             });
             let results = cut.items(&missing, items).into_iter();
             results.map(|items| items.map(&outputs)).collect()
@@ -249,6 +250,15 @@ impl Crops {
             y1: b.y0 + y1 * h,
         }
     }
+}
+
+/// The one output that is read.
+pub(crate) fn only(outputs: &[Tensor]) -> Result<&Tensor, OperatorError> {
+    outputs.first().ok_or_else(no_output)
+}
+
+fn no_output() -> OperatorError {
+    OperatorError::Other("the model gave no output; one tensor is needed".to_owned())
 }
 
 /// The first `n` rows of an output that has one for each of `rows` rows of the input. Another output stays as it is.

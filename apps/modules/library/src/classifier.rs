@@ -9,20 +9,20 @@ use spillgate_backend::operator::{
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 use spillgate_process::value::{Label, Tensor, Value};
 
-use crate::batch::{Crops, Parts, example_boxes, example_image, list};
+use crate::batch::{Crops, Parts, example_boxes, example_image, list, only, pass_over_pictures};
 use crate::input::InputBuffers;
 use crate::labels;
 use crate::models::{Models, wrong_shape};
 use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
-use crate::resample::PixelFormat;
+use crate::picture::{self, FitBy};
 use crate::scores::{Activation, is_class_scores, top};
 
 /// The type `classifier`.
 pub(crate) struct Classifier;
 
 /// The input of most classifiers trained on ImageNet.
-const SIDE: u32 = 224;
+pub(crate) const SIDE: usize = 224;
 
 impl ModuleKind for Classifier {
     fn module_type(&self) -> ModuleType {
@@ -53,16 +53,18 @@ impl ModuleKind for Classifier {
             "class names, one a line (default: beside the model, light.pt has light.labels)",
         )
         .option(
-            "mean",
-            OptionType::Numbers(3),
-            "taken from red, green, blue after scaling to 0..1 (default [0, 0, 0])",
+            "region",
+            OptionType::Numbers(4),
+            "part of each box to look at: [left, top, right, bottom] in fractions of it (default [0, 0, 1, 1])",
         )
         .option(
-            "std",
-            OptionType::Numbers(3),
-            "red, green, blue are divided by it, after `mean` (default [1, 1, 1])",
+            "confidence",
+            OptionType::Number(0.0, 1.0),
+            "least score of a class; a box without such a class is `unknown` (default 0)",
         )
         .time(ExecutionTime::VariesWith("boxes".to_owned()));
+        let ty = picture::options(ty, ", else [224, 224]");
+        let ty = picture::fit_options(ty, "stretch");
         Activation::option(ty)
     }
 
@@ -70,20 +72,23 @@ impl ModuleKind for Classifier {
         let options = Options::new(&context);
         let k = options.count("top", 1)?;
         let labels_file = options.file("labels")?;
-        let format = normalised(&options)?;
-        let activation = Activation::read(&options)?;
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
+        let region = picture::region(&options, with_boxes)?;
         let limit = context.limits.objects;
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
-        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
+        let facts = models.facts()?;
+        let all = labels::of_variants(&options, &models, &facts, labels_file.as_deref())?;
+        let activation = Activation::read(&options, &facts)?;
         let mut variants = Vec::new();
-        for (i, classes) in all.into_iter().enumerate() {
-            let side = models.input(i).unwrap_or(SIDE as usize);
-            let mut crops = Crops::new([0.0, 0.0, 1.0, 1.0], (side, side), limit, buffers.clone());
-            crops.format = format.clone();
+        for (i, (classes, facts)) in all.into_iter().zip(&facts).enumerate() {
+            let model = models.name(i).to_owned();
+            let size = picture::size(&options, &model, (models.input(i), facts), Some(SIDE))?;
+            let mut crops = Crops::new(region, size, limit, buffers.clone());
+            crops.format = picture::format(&options, facts)?;
             variants.push(Variant {
-                model: models.name(i).to_owned(),
+                model,
+                fit: picture::fit(&options, facts, "stretch")?,
                 crops,
                 classes,
             });
@@ -92,29 +97,19 @@ impl ModuleKind for Classifier {
             variants,
             with_boxes,
             k,
+            confidence: options.number("confidence", 0.0)?,
             activation,
+            buffers,
         };
         Ok(Box::new(OnePassOperator::new(models, best)))
     }
 }
 
-/// The options `mean` and `std` as a pixel format.
-fn normalised(options: &Options<'_>) -> Result<PixelFormat, OperatorError> {
-    let mean = options.numbers("mean", [0.0; 3])?;
-    let std = options.numbers("std", [1.0; 3])?;
-    if std.iter().any(|v| *v <= 0.0) {
-        return Err(options.error(format_args!("options.std: {std:?} must be above 0")));
-    }
-    Ok(PixelFormat {
-        mul: std.map(|s| 1.0 / (255.0 * s)),
-        add: std::array::from_fn(|c| -mean[c] / std[c]),
-        ..PixelFormat::UNIT
-    })
-}
-
 struct Variant {
     /// Its file.
     model: String,
+    /// Of whole pictures.
+    fit: FitBy,
     crops: Crops,
     classes: Arc<[Arc<str>]>,
 }
@@ -124,11 +119,13 @@ struct Best {
     variants: Vec<Variant>,
     with_boxes: bool,
     k: usize,
+    confidence: f32,
     activation: Activation,
+    buffers: InputBuffers,
 }
 
 impl Best {
-    /// Those of each row of scores.
+    /// Those of each row of scores: fewer than `k` where fewer scores reach the least one.
     fn of(
         &self,
         variant: usize,
@@ -142,32 +139,70 @@ impl Best {
         }
         let labels = |row: &mut [f32]| -> Vec<Label> {
             self.activation.apply(row);
+            let reach = |(_, score): &(usize, f32)| *score >= self.confidence;
             let label = |(class, score): (usize, f32)| Label {
                 label: Arc::clone(&classes[class]),
                 score,
             };
-            top(row, self.k).into_iter().map(label).collect()
+            let top = top(row, self.k).into_iter().filter(reach);
+            top.map(label).collect()
         };
         let rows = scores.data.chunks_exact_mut(classes.len());
         Ok(rows.map(labels).collect())
+    }
+
+    /// The same, each with as many labels as a box has.
+    fn of_boxes(
+        &self,
+        variant: usize,
+        n: usize,
+        scores: Tensor,
+    ) -> Result<Vec<Vec<Label>>, OperatorError> {
+        let missing = self.missing(variant);
+        let mut all = self.of(variant, n, scores)?;
+        for labels in &mut all {
+            let there = labels.len();
+            labels.extend_from_slice(&missing[there..]);
+        }
+        Ok(all)
+    }
+
+    /// The labels of a box of which no class is known.
+    fn missing(&self, variant: usize) -> Vec<Label> {
+        let unknown = Label {
+            label: Arc::from("unknown"),
+            score: 0.0,
+        };
+        vec![unknown; self.k.min(self.variants[variant].classes.len())]
     }
 }
 
 impl Prepare for Best {
     fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
         let best = self.clone();
-        let Variant { crops, classes, .. } = &best.variants[variant];
-        // Boxes over the frame's bound keep their place.
-        let unknown = Label {
-            label: Arc::from("unknown"),
-            score: 0.0,
-        };
-        let missing = vec![unknown; self.k.min(classes.len())];
-        crops.pass(
-            Parts::of(batch, self.with_boxes).frames(),
-            missing,
-            move |n, scores| self.of(variant, n, scores),
-            |labels| vec![Value::Labels(list(labels.concat()))],
+        let Variant { crops, fit, .. } = &best.variants[variant];
+        if best.with_boxes {
+            return crops.pass(
+                Parts::of(batch, true).frames(),
+                best.missing(variant),
+                move |n, scores| self.of_boxes(variant, n, scores),
+                |labels| vec![Value::Labels(list(labels.concat()))],
+            );
+        }
+        let size = (crops.width, crops.height);
+        pass_over_pictures(
+            &best.buffers,
+            (size, &crops.format),
+            batch,
+            |image, target, resampler| fit.fit(image, size).paint(image, resampler, target),
+            move |pictures, outputs| {
+                let scores = only(outputs)?.clone();
+                let all = self.of(variant, pictures.len(), scores)?;
+                Ok(all
+                    .into_iter()
+                    .map(|labels| vec![Value::Labels(list(labels))])
+                    .collect())
+            },
         )
     }
 }

@@ -1,6 +1,5 @@
-//! `detector`: finds objects in a picture. One forward for all frames of a batch, letterboxed to the
-//! square input of the variant; boxes decoded, overlaps suppressed, sorted into `vehicles` and `people`
-//! by class name.
+//! `detector`: finds objects in a picture. One forward for all frames of a batch; boxes decoded as the model's head
+//! gives them, overlaps suppressed, sorted into groups by class name.
 
 use std::sync::Arc;
 
@@ -8,16 +7,20 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs, Pass, Prepare,
 };
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_process::value::{Detection, Value};
+use spillgate_process::value::{Detection, Tensor, Value};
 
 use crate::batch::{example_image, list, pass_over_pictures};
-use crate::boxes::{BoxLayout, suppress};
+use crate::boxes::{Suppress, suppress};
+use crate::facts::Facts;
+use crate::heads::{Decoded, Decoder, Expected, Head};
 use crate::input::InputBuffers;
 use crate::labels;
+use crate::left_out::LeftOut;
 use crate::letterbox::Fit;
-use crate::models::{Models, wrong_shape};
+use crate::models::Models;
 use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
+use crate::picture::{self, FitBy};
 use crate::resample::PixelFormat;
 
 /// The type `detector`.
@@ -28,7 +31,7 @@ const PEOPLE: [&str; 2] = ["person", "pedestrian"];
 
 impl ModuleKind for Detector {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("detector", "finds objects in a picture", ModelNeed::Required)
+        let ty = ModuleType::new("detector", "finds objects in a picture", ModelNeed::Required)
             .input("image", ValueType::Image, "the picture")
             .output("boxes", ValueType::Boxes, "all objects, best first")
             .output("vehicles", ValueType::Boxes, "the boxes whose class is in the option `vehicles`")
@@ -41,7 +44,13 @@ impl ModuleKind for Detector {
             .option(
                 "iou",
                 OptionType::Number(0.0, 1.0),
-                "greatest overlap of two boxes of one class (default 0.5)",
+                "greatest overlap of two boxes (default 0.5)",
+            )
+            .option(
+                "suppress",
+                OptionType::Choice(Suppress::WORDS.map(str::to_owned).to_vec()),
+                "which boxes a better one takes away when it overlaps them by more than `iou`: those of its class, all, none (default: class for \
+                 the heads yolo, yolov5 and ssd, none for others)",
             )
             .option(
                 "max_objects",
@@ -49,14 +58,14 @@ impl ModuleKind for Detector {
                 "most objects in a frame, best first (default 100)",
             )
             .option(
-                "layout",
-                OptionType::Choice(BoxLayout::WORDS.map(str::to_owned).to_vec()),
-                "of the output: yolo is [batch, 4 + classes, n], xyxy is [batch, n, 6] (default yolo)",
+                "head",
+                OptionType::Choice(Head::WORDS.map(str::to_owned).to_vec()),
+                "how the outputs are laid out (docs/models.md; default: what the file says, else the one that fits their shapes)",
             )
             .option(
                 "labels",
                 OptionType::File,
-                "class names, one a line (default: beside the model, road.pt has road.labels)",
+                "class names, one a line (default: beside the model, road.pt has road.labels; else what the file says; else labels.txt beside it)",
             )
             .option(
                 "vehicles",
@@ -67,7 +76,12 @@ impl ModuleKind for Detector {
                 "people",
                 OptionType::Texts,
                 "classes that go to the output `people` (default: person, pedestrian)",
-            )
+            );
+        let ty = picture::options(ty, "");
+        picture::fit_options(
+            ty,
+            "letterbox, or stretch for the heads ssd, detr and lists",
+        )
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -75,39 +89,52 @@ impl ModuleKind for Detector {
         let labels_file = options.file("labels")?;
         let vehicles = options.texts("vehicles", &VEHICLES)?;
         let people = options.texts("people", &PEOPLE)?;
-        let confidence = options.number("confidence", 0.4)?;
-        let iou = options.number("iou", 0.5)?;
-        let max_objects = options.count("max_objects", 100)?;
-        let layout = BoxLayout::of(&options.text("layout", BoxLayout::WORDS[0])?);
+        let head = options.chosen("head")?;
+        let head = head.and_then(|word| Head::of(&word));
+        let suppress = options.chosen("suppress")?;
         let buffers = InputBuffers::of(&*context.backend);
+        let batch_max = context.module.batch.max;
         let models = Models::load(&mut context)?;
-        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
+        let facts = models.facts()?;
+        let all = labels::of_variants(&options, &models, &facts, labels_file.as_deref())?;
         let mut variants = Vec::new();
-        for (i, classes) in all.into_iter().enumerate() {
-            let Some(input) = models.input(i) else {
-                return Err(options.error(format_args!(
-                    "variant {} needs `input`: the side of its square input in pixels, such as 320",
-                    models.name(i)
-                )));
+        for (i, (classes, facts)) in all.into_iter().zip(facts).enumerate() {
+            let model = models.name(i).to_owned();
+            let wrong = |why: String| OperatorError::Other(format!("{model}: {why}"));
+            let heads = match head {
+                Some(head) => vec![head],
+                None => Head::said(&facts).map_err(wrong)?,
             };
+            if let Some(answers) = facts.answers.filter(|answers| *answers < batch_max) {
+                return Err(options.error(format_args!(
+                    "{model} was exported with nms=True for a batch of {answers}: it finds nothing in further pictures; write batch: {{ max: \
+                     {answers} }}, or export it without nms"
+                )));
+            }
+            let stretches = heads.iter().all(|head| head.stretches());
+            let fit = if stretches { "stretch" } else { "letterbox" };
             let group = |name: &str| {
                 let holds = |group: &[String]| group.iter().any(|g| g == name);
                 (holds(&vehicles), holds(&people))
             };
-            let groups = classes.iter().map(|c| group(c)).collect();
             variants.push(Variant {
-                model: models.name(i).to_owned(),
-                input,
+                size: picture::size(&options, &model, (models.input(i), &facts), None)?,
+                fit: picture::fit(&options, &facts, fit)?,
+                format: picture::format(&options, &facts)?,
+                groups: classes.iter().map(|c| group(c)).collect(),
+                left_out: LeftOut::new(&context.module.name, &model),
+                model,
+                heads,
+                facts,
                 classes,
-                groups,
             });
         }
         let objects = Objects {
             variants,
-            confidence,
-            iou,
-            max_objects,
-            layout,
+            confidence: options.number("confidence", 0.4)?,
+            iou: options.number("iou", 0.5)?,
+            max_objects: options.count("max_objects", 100)?,
+            suppress: suppress.map(|word| Suppress::of(&word)),
             buffers,
         };
         Ok(Box::new(OnePassOperator::new(models, objects)))
@@ -117,10 +144,17 @@ impl ModuleKind for Detector {
 struct Variant {
     /// Its file.
     model: String,
-    input: usize,
+    /// Width and height of its input.
+    size: (usize, usize),
+    fit: FitBy,
+    format: PixelFormat,
+    /// Heads that it may have.
+    heads: Vec<Head>,
+    facts: Facts,
     classes: Arc<[Arc<str>]>,
     /// By class: whether it is a vehicle, whether it is a person.
     groups: Vec<(bool, bool)>,
+    left_out: LeftOut,
 }
 
 struct Objects {
@@ -128,21 +162,51 @@ struct Objects {
     confidence: f32,
     iou: f32,
     max_objects: usize,
-    layout: BoxLayout,
+    /// Where the user says so.
+    suppress: Option<Suppress>,
     buffers: InputBuffers,
 }
 
 impl Objects {
-    fn of(&self, variant: usize, fit: &Fit, row: &[f32]) -> Outputs {
-        let Variant {
-            classes, groups, ..
-        } = &self.variants[variant];
-        let candidates = self.layout.decode(row, classes.len(), self.confidence);
+    /// What decodes these outputs of `n` pictures.
+    fn decoder(
+        &self,
+        variant: &Variant,
+        n: usize,
+        outputs: &[Tensor],
+    ) -> Result<Decoder, OperatorError> {
+        let expected = Expected {
+            heads: &variant.heads,
+            names: &variant.classes,
+            facts: &variant.facts,
+        };
+        let (head, layout) = expected
+            .layout(outputs, n)
+            .map_err(|why| OperatorError::Other(format!("{}: {why}", variant.model)))?;
+        Ok(Decoder {
+            head,
+            layout,
+            n_classes: variant.classes.len(),
+            size: variant.size,
+            confidence: self.confidence,
+        })
+    }
+
+    fn of(&self, variant: &Variant, fit: &Fit, decoder: &Decoder, decoded: Decoded) -> Outputs {
+        let by = self.suppress.unwrap_or(match decoder.head.overlaps() {
+            true => Suppress::Class,
+            false => Suppress::None,
+        });
+        let Decoded {
+            candidates,
+            mut left_out,
+        } = decoded;
         let (mut all, mut vehicles, mut people) = (Vec::new(), Vec::new(), Vec::new());
-        for candidate in suppress(candidates, self.iou, self.max_objects) {
+        for candidate in suppress(candidates, by, self.iou, self.max_objects) {
             let [x0, y0, x1, y1] = fit.to_source(candidate.corners);
             if x1 <= x0 || y1 <= y0 {
                 // Wholly in the letterbox's bars.
+                left_out += 1;
                 continue;
             }
             let detection = Detection {
@@ -151,10 +215,10 @@ impl Objects {
                 x1,
                 y1,
                 class: candidate.class as u32,
-                label: Arc::clone(&classes[candidate.class]),
+                label: Arc::clone(&variant.classes[candidate.class]),
                 score: candidate.score.clamp(0.0, 1.0),
             };
-            let (is_vehicle, is_person) = groups[candidate.class];
+            let (is_vehicle, is_person) = variant.groups[candidate.class];
             if is_vehicle {
                 vehicles.push(detection.clone());
             }
@@ -163,6 +227,7 @@ impl Objects {
             }
             all.push(detection);
         }
+        variant.left_out.count(left_out);
         vec![
             Value::Boxes(list(all)),
             Value::Boxes(list(vehicles)),
@@ -173,27 +238,26 @@ impl Objects {
 
 impl Prepare for Objects {
     fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
-        let side = self.variants[variant].input;
-        let input = ((side, side), &PixelFormat::UNIT);
+        let Variant {
+            size, fit, format, ..
+        } = &self.variants[variant];
+        let (size, fit, format) = (*size, *fit, format.clone());
         let buffers = self.buffers.clone();
         pass_over_pictures(
             &buffers,
-            input,
+            (size, &format),
             batch,
             |image, target, resampler| {
-                let fit = Fit::letterbox((image.width, image.height), side, side);
+                let fit = fit.fit(image, size);
                 fit.paint(image, resampler, target);
                 fit
             },
-            move |fits, output| {
-                let Variant { model, classes, .. } = &self.variants[variant];
-                if !self.layout.fits(&output.shape, fits.len(), classes.len()) {
-                    let expected = self.layout.describe(classes.len());
-                    return Err(wrong_shape(model, expected, &output.shape));
-                }
+            move |fits, outputs| {
+                let variant = &self.variants[variant];
+                let decoder = self.decoder(variant, fits.len(), outputs)?;
                 let rows = fits.iter().enumerate();
                 Ok(rows
-                    .map(|(i, fit)| self.of(variant, fit, output.row(i)))
+                    .map(|(i, fit)| self.of(variant, fit, &decoder, decoder.decode(outputs, i)))
                     .collect())
             },
         )
@@ -201,6 +265,9 @@ impl Prepare for Objects {
 }
 
 impl OnePass for Objects {
+    /// The most that a head has: boxes, scores and classes.
+    const OUTPUTS: usize = 3;
+
     fn example(&self, _objects: usize) -> Inputs {
         vec![Some(example_image())]
     }

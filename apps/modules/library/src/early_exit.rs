@@ -80,7 +80,6 @@ impl ModuleKind for EarlyExitClassifier {
         let threshold = options.number("threshold", THRESHOLD)?;
         let region = options.part("region", REGION)?;
         let labels_file = options.file("labels")?;
-        let activation = Activation::read(&options)?;
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
         let limit = context.limits.objects;
         let further: Vec<String> = (2..=n_exits).map(|k| k.to_string()).collect();
@@ -90,7 +89,9 @@ impl ModuleKind for EarlyExitClassifier {
         );
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load_parts(&mut context, &further, &why)?;
-        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
+        let facts = models.facts()?;
+        let activation = Activation::read(&options, &facts)?;
+        let all = labels::of_variants(&options, &models, &facts, labels_file.as_deref())?;
         let mut variants = Vec::new();
         for (i, classes) in all.into_iter().enumerate() {
             let side = models.input(i).unwrap_or(SIDE as usize);
@@ -182,12 +183,18 @@ impl Exits {
             for (i, row) in output.data.chunks_exact_mut(n_row).enumerate() {
                 let scores = &mut row[..n_classes];
                 self.activation.apply(scores);
-                let (class, score) = best(scores);
-                stays[i] = !is_last && score < self.threshold;
+                let best = best(scores);
+                stays[i] = !is_last && best.is_none_or(|(_, score)| score < self.threshold);
                 if !stays[i] {
-                    let label = Arc::clone(&classes[class]);
+                    let label = match best {
+                        Some((class, score)) => Label {
+                            label: Arc::clone(&classes[class]),
+                            score,
+                        },
+                        None => unknown(),
+                    };
                     named[staying[i]] = Some(Named {
-                        label: Label { label, score },
+                        label,
                         exit: segment + 1,
                     });
                 }
@@ -221,10 +228,7 @@ impl Operator for EarlyExitOperator {
         let Variant { crops, classes } = &variants[variant];
         // Boxes over the frame's bound keep their place.
         let missing = Named {
-            label: Label {
-                label: Arc::from("unknown"),
-                score: 0.0,
-            },
+            label: unknown(),
             exit: 0,
         };
         let parts = Parts::of(batch, *with_boxes);
@@ -239,6 +243,14 @@ impl Operator for EarlyExitOperator {
             Some(example_image()),
             self.with_boxes.then(|| example_boxes(objects)),
         ]
+    }
+}
+
+/// The label of a part of which no class is known.
+fn unknown() -> Label {
+    Label {
+        label: Arc::from("unknown"),
+        score: 0.0,
     }
 }
 

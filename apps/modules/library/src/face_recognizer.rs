@@ -77,11 +77,12 @@ impl ModuleKind for FaceRecognizer {
         let size = options.size("size", [SIDE, SIDE])?;
         let confidence = options.number("confidence", 0.5)?;
         let labels_file = options.file("labels")?;
-        let activation = Activation::read(&options)?;
         let buffers = InputBuffers::of(&*context.backend);
         let crops = Crops::new(part, size, context.limits.objects, buffers);
         let models = Models::load(&mut context)?;
-        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
+        let facts = models.facts()?;
+        let activation = Activation::read(&options, &facts)?;
+        let all = labels::of_variants(&options, &models, &facts, labels_file.as_deref())?;
         let named = |(i, names): (usize, _)| (models.name(i).to_owned(), names);
         let variants = all.into_iter().enumerate().map(named).collect();
         let unknown = Label {
@@ -123,7 +124,9 @@ impl Faces {
         }
         let name = |row: &mut [f32]| {
             self.activation.apply(row);
-            let (class, score) = best(row);
+            let Some((class, score)) = best(row) else {
+                return self.unknown.clone();
+            };
             let known = score >= self.confidence;
             let label = if known {
                 &names[class]

@@ -1,46 +1,78 @@
-//! Names of a model's classes: a text file with one name a line, by default beside the model
-//! (`road.pt` has `road.labels`).
+//! Names of a model's classes: of the option `labels`, else of the file beside the model (`road.pt` has `road.labels`), else those that the
+//! model file itself says, else of a file `labels.txt` in its folder. Such files have one name a line.
 
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use spillgate_backend::operator::OperatorError;
-use spillgate_process::file;
+use spillgate_process::file::{self, FileError};
 
+use crate::facts::Facts;
 use crate::models::Models;
 use crate::options::Options;
 
 /// Largest file of class names, in bytes: the largest vocabularies have some ten thousand names.
 pub(crate) const LABELS_BYTES_MAX: usize = 4 << 20;
 
-/// Reads the class names of `model`, from `file` or from the file beside the model.
-pub(crate) fn read(model: &Path, file: Option<PathBuf>) -> Result<Arc<[Arc<str>]>, OperatorError> {
-    let given = file.is_some();
-    let path = file.unwrap_or_else(|| model.with_extension("labels"));
-    let text = file::read_text(&path, LABELS_BYTES_MAX).map_err(|error| {
-        let hint = if given {
-            String::new()
-        } else {
-            format!(
-                "; {} needs it beside itself, or the option `labels`",
-                model.display()
-            )
-        };
-        OperatorError::Other(format!("{}: {error}{hint}", path.display()))
-    })?;
-    let labels: Arc<[Arc<str>]> = text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty())
-        .map(Arc::from)
-        .collect();
-    if labels.is_empty() {
-        return Err(OperatorError::Other(format!(
-            "{}: no class names in it; write one a line, in the model's order",
-            path.display()
-        )));
+type Names = Arc<[Arc<str>]>;
+
+/// The class names of `model`.
+///
+/// # Errors
+/// When there are none, with each place where they may be; or when a file cannot be read.
+fn read(model: &Path, file: Option<&Path>, facts: &Facts) -> Result<Names, OperatorError> {
+    if let Some(file) = file {
+        return of_file(file).map_err(|error| wrong(file, &error));
     }
-    Ok(labels)
+    let beside = model.with_extension("labels");
+    match of_file(&beside) {
+        Err(error) if error.is_missing() => {}
+        found => return found.map_err(|error| wrong(&beside, &error)),
+    }
+    if let Some(names) = &facts.names {
+        return Ok(Arc::clone(names));
+    }
+    let for_all = model.with_file_name("labels.txt");
+    match of_file(&for_all) {
+        Err(error) if error.is_missing() => Err(OperatorError::Other(format!(
+            "{} does not name its classes, and neither {} nor {} is there; write their names into one of these, one a line in the model's order, \
+             or name a file with the option `labels`",
+            model.display(),
+            beside.display(),
+            for_all.display()
+        ))),
+        found => found.map_err(|error| wrong(&for_all, &error)),
+    }
+}
+
+fn wrong(file: &Path, error: &Unread) -> OperatorError {
+    OperatorError::Other(format!("{}: {error}", file.display()))
+}
+
+/// Why there are no names in a file.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("no class names in it; write one a line, in the model's order")]
+    Empty,
+}
+
+impl Unread {
+    fn is_missing(&self) -> bool {
+        matches!(self, Unread::File(FileError::Io(error)) if error.kind() == ErrorKind::NotFound)
+    }
+}
+
+fn of_file(path: &Path) -> Result<Names, Unread> {
+    let text = file::read_text(path, LABELS_BYTES_MAX)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let labels: Names = lines.map(Arc::from).collect();
+    match labels.is_empty() {
+        true => Err(Unread::Empty),
+        false => Ok(labels),
+    }
 }
 
 /// Reads the class names of each variant, from `file` or from the files beside the models. They are equal: a request must not get other
@@ -48,11 +80,12 @@ pub(crate) fn read(model: &Path, file: Option<PathBuf>) -> Result<Arc<[Arc<str>]
 pub(crate) fn of_variants(
     options: &Options<'_>,
     models: &Models,
+    facts: &[Facts],
     file: Option<&Path>,
-) -> Result<Vec<Arc<[Arc<str>]>>, OperatorError> {
-    let mut all: Vec<Arc<[Arc<str>]>> = Vec::new();
-    for i in 0..models.len() {
-        let classes = read(models.path(i), file.map(Path::to_owned))?;
+) -> Result<Vec<Names>, OperatorError> {
+    let mut all: Vec<Names> = Vec::new();
+    for (i, facts) in facts.iter().enumerate() {
+        let classes = read(models.path(i), file, facts)?;
         if let Some(first) = all.first().filter(|first| **first != classes) {
             let (other, own) = (models.name(0), models.name(i));
             let at = first.iter().zip(&*classes).position(|(a, b)| a != b);

@@ -20,20 +20,24 @@ mod classifier;
 mod detector;
 mod early_exit;
 mod face_recognizer;
+mod facts;
+mod heads;
 mod input;
 mod labels;
+mod left_out;
 pub mod letterbox;
+mod model;
 mod models;
 mod noop;
 mod one_pass;
 mod options;
+mod picture;
 pub mod reference;
 pub mod resample;
 mod rows;
 mod scores;
 mod text_generator;
 mod text_reader;
-mod torchscript;
 
 #[cfg(test)]
 mod tests;
@@ -50,7 +54,7 @@ pub fn library() -> Library {
     library.register(classifier::Classifier);
     library.register(early_exit::EarlyExitClassifier);
     library.register(text_generator::TextGenerator);
-    library.register(torchscript::TorchScript);
+    library.register(model::AnyModel);
     library.register(noop::Noop);
     library
 }

@@ -7,6 +7,8 @@ use spillgate_backend::operator::{BuildContext, OperatorError};
 use spillgate_backend::{Input, Model, Output};
 use spillgate_process::value::Tensor;
 
+use crate::facts::Facts;
+
 /// Loaded models by variant.
 pub(crate) struct Models {
     variants: Vec<Variant>,
@@ -116,17 +118,29 @@ impl Models {
         )))
     }
 
-    /// One forward pass; the model's first output.
+    /// What the file of each variant says of itself, of its first part.
+    ///
+    /// # Errors
+    /// The first that contradicts itself.
+    pub(crate) fn facts(&self) -> Result<Vec<Facts>, OperatorError> {
+        let of = |variant: &Variant| {
+            let Part { model, name } = &variant.parts[0];
+            let facts = Facts::of(self.loaded[*model].1.description());
+            facts.map_err(|error| OperatorError::Other(format!("{name}: {error}")))
+        };
+        self.variants.iter().map(of).collect()
+    }
+
+    /// One forward pass; the model's first `n` outputs, or as many as it has.
     pub(crate) fn execute(
         &mut self,
         variant: usize,
         input: &Input,
+        n: usize,
     ) -> Result<Output, OperatorError> {
         let Part { model, name } = &self.variants[variant].parts[0];
-        let output = self.loaded[*model].1.execute(input);
-        output
-            .map_err(|error| OperatorError::Other(format!("{name}: {error}")))?
-            .ok_or_else(|| no_output(name))
+        let output = self.loaded[*model].1.execute(input, n);
+        output.map_err(|error| OperatorError::Other(format!("{name}: {error}")))
     }
 
     /// One forward pass of one part; its first output.

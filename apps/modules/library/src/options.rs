@@ -24,6 +24,11 @@ impl<'a> Options<'a> {
         self.module.options.get(name)
     }
 
+    /// Whether the user gave it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     /// An error about this module: `modules.NAME: ...`.
     pub(crate) fn error(&self, what: impl std::fmt::Display) -> OperatorError {
         OperatorError::Other(format!("modules.{}: {what}", self.module.name))
@@ -55,6 +60,14 @@ impl<'a> Options<'a> {
             None => Ok(default.to_owned()),
             Some(OptionValue::Text(v)) => Ok(v.clone()),
             Some(other) => Err(self.mistyped(name, other, "text")),
+        }
+    }
+
+    /// A word that the user gave.
+    pub(crate) fn chosen(&self, name: &str) -> Result<Option<String>, OperatorError> {
+        match self.has(name) {
+            true => self.text(name, "").map(Some),
+            false => Ok(None),
         }
     }
 

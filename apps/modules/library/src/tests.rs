@@ -1,7 +1,7 @@
 //! The modules against a fake backend: what goes into a model, what comes out of a module, what fails.
 
 mod dynamic;
-mod torchscript;
+mod model;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -335,7 +335,9 @@ fn a_wrong_shape_names_model_expected_and_got() {
     let error = one(detector.run(0, &[vec![Some(picture(64, 64))]])).expect_err("84 is not 6");
     assert_eq!(
         error.to_string(),
-        "net.pt: expected an output of shape [batch, 6, n] (4 of the box, 2 classes), got [1, 84, 10]"
+        "net.pt: its outputs have the shapes [1, 84, 10], and 2 classes are named; needed: yolo [batch, 6, n] (4 of the box, 2 classes); or \
+         yolov5 [batch, n, 7] (4 of the box, 1, 2 classes); or nms [batch, n, 6] (box, score, class); or detr [batch, n, 4] and [batch, n, 2] \
+         or [batch, n, 3], or [batch, n, 6], or [batch, n, 6]. Name as many classes as it has, or another head in options: { head: ... }"
     );
     let mut reader = build(&fake, &folder, READER).expect("builds");
     let error = one(reader.run(0, &[vec![Some(picture(64, 64)), Some(some_boxes(1))]]));

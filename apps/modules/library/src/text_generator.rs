@@ -91,7 +91,6 @@ impl ModuleKind for TextGenerator {
         let width = options.count("width", WIDTH)?;
         let max_output = options.count("max_output", OUTPUT)?;
         let skips_others = options.text("others", OTHERS[0])? == OTHERS[1];
-        let activation = Activation::read(&options)?;
         let is_wired = |port| matches!(context.module.inputs.get(port), Some(Some(_)));
         let from_texts = match (is_wired(0), is_wired(1)) {
             (true, false) => false,
@@ -106,6 +105,8 @@ impl ModuleKind for TextGenerator {
             context.module.name
         );
         let models = Models::load_parts(&mut context, &["step".to_owned()], &why)?;
+        let facts = models.facts()?;
+        let activation = Activation::read(&options, &facts)?;
         Ok(Box::new(TextGeneratorOperator {
             models,
             from_texts,
@@ -265,7 +266,8 @@ impl Writing {
             for (i, row) in output.data.chunks_exact_mut(n_row).enumerate() {
                 let scores = &mut row[..n_classes];
                 self.activation.apply(scores);
-                let (class, score) = best(scores);
+                // What is no number ends the text.
+                let (class, score) = best(scores).unwrap_or((0, 0.0));
                 let text = &mut texts[staying[i]];
                 // A text is as sure as its least sure letter.
                 text.score = text.score.min(score);

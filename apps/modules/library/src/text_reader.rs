@@ -70,10 +70,11 @@ impl ModuleKind for TextReader {
             return Err(options.error("options.alphabet: no letters in it"));
         }
         let blank_first = options.text("blank", "last")? == "first";
-        let activation = Activation::read(&options)?;
         let buffers = InputBuffers::of(&*context.backend);
         let crops = Crops::new(part, size, context.limits.objects, buffers);
         let models = Models::load(&mut context)?;
+        let facts = models.facts()?;
+        let activation = Activation::read(&options, &facts)?;
         let letters = Letters {
             alphabet,
             blank_first,
@@ -120,7 +121,11 @@ impl Letters {
         let mut letter_score = 0.0f32;
         for row in places.chunks_exact_mut(self.n_classes()) {
             self.activation.apply(row);
-            let (class, p) = best(row);
+            // A place of which nothing is known makes the text as unsure as can be.
+            let (class, p) = best(row).unwrap_or_else(|| {
+                score = 0.0;
+                (blank, 0.0)
+            });
             if class != last && last != blank {
                 score = score.min(letter_score);
             }

@@ -61,7 +61,7 @@ impl<'a> Tally<'a> {
             (Truth::Class(expected), Value::Labels(labels)) => match labels.first() {
                 Some(label) => self.add_label(*expected, label),
                 None => {
-                    bail!("it has no label; a torchscript needs `options: {{ decode: classes }}`")
+                    bail!("it has no label: the model gave none")
                 }
             },
             (_, other) => bail!("an output of type {} cannot be compared", other.ty()),

@@ -135,6 +135,5 @@ fn classes_that_do_not_fit_are_told() {
         warning: no variant ever names the class "bus"; the labels have it 1 times, which count as missed
         warning: the labels do not know tram, which the model names; they count as wrong. The classes of the labels are vehicle, person, bus"#]].assert_eq(&warnings(&[tally.clone()]).join("\n"));
     let none = tally.add(&Truth::Class(0), &Value::empty(ValueType::Labels));
-    expect!["it has no label; a torchscript needs `options: { decode: classes }`"]
-        .assert_eq(&none.unwrap_err().to_string());
+    expect!["it has no label: the model gave none"].assert_eq(&none.unwrap_err().to_string());
 }

@@ -50,8 +50,8 @@ impl Folder {
         std::fs::create_dir_all(path.join("m")).unwrap();
         std::fs::copy(shipped("light.labels"), path.join("light.labels")).unwrap();
         let text = format!(
-            "name: p\nslo: 10s\nmodules:\n  light:\n    op: torchscript\n    models: m/*.pt\n    {fields}\n    \
-             options: {{ size: [64, 64], decode: classes, labels: light.labels }}\n    \
+            "name: p\nslo: 10s\nmodules:\n  light:\n    op: classifier\n    models: m/*.pt\n    {fields}\n    \
+             options: {{ size: [64, 64], labels: light.labels }}\n    \
              inputs: {{ image: $source.frame }}\n    batch: {{ max: 2 }}\n    device: cpu\n\
              outputs: {{ light: $light.labels }}\npolicy: {{ gate: 0 }}\n"
         );
@@ -268,7 +268,7 @@ impl Served {
         let text = status.message().to_owned();
         let part = format!("module light: model {member}: ");
         assert!(
-            text.contains(&part) || text.contains("module light (torchscript): "),
+            text.contains(&part) || text.contains("module light (classifier): "),
             "{text}"
         );
         text

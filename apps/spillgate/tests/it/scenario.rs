@@ -309,8 +309,8 @@ fn models_of_a_family_are_as_large_as_their_files() {
         let end = 20_000_000 - name.len() as u64;
         file.write_all_at(name.as_bytes(), end).unwrap();
     }
-    let pipeline = "name: family\nslo: 400ms\nmodules:\n  work:\n    op: torchscript\n    models: cams/*.pt\n    \
-                    options: { size: [64, 64], decode: classes, labels: x.labels }\n    inputs: { image: $source.frame }\n    \
+    let pipeline = "name: family\nslo: 400ms\nmodules:\n  work:\n    op: classifier\n    models: cams/*.pt\n    \
+                    options: { size: [64, 64], labels: x.labels }\n    inputs: { image: $source.frame }\n    \
                     device: emulated\n    batch: { max: 1 }\noutputs: { labels: $work.labels }\n";
     let profile = "emulated:\n  work:\n    \"cams/*.pt\": { alpha: 8ms, beta: 2ms, max: 1 }\n";
     std::fs::write(folder.join("f.yaml"), pipeline).unwrap();

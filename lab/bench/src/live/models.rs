@@ -183,8 +183,8 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 
 fn pipeline(out: &Path, device: &str) -> Result<PathBuf> {
     let text = format!(
-        "name: models\nslo: {SLO_MS}ms\nmodules:\n  {MODULE}:\n    op: torchscript\n    models: models/*.pt\n    \
-         options: {{ size: [64, 64], decode: classes, labels: classes.labels }}\n    \
+        "name: models\nslo: {SLO_MS}ms\nmodules:\n  {MODULE}:\n    op: classifier\n    models: models/*.pt\n    \
+         options: {{ size: [64, 64], labels: classes.labels }}\n    \
          inputs: {{ image: $source.frame }}\n    batch: {{ max: 8 }}\n    device: {device}\n\
          outputs: {{ labels: ${MODULE}.labels }}\n"
     );

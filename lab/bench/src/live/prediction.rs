@@ -38,11 +38,11 @@ const NETWORKS: [(&str, &str); 4] = [
     ),
     (
         "face",
-        "op: torchscript\n    model: MODELS/face.pt\n    options: { size: [40, 40], decode: classes }",
+        "op: classifier\n    model: MODELS/face.pt\n    options: { size: [40, 40] }",
     ),
     (
         "light",
-        "op: torchscript\n    model: MODELS/light.pt\n    options: { size: [64, 64], decode: classes }",
+        "op: classifier\n    model: MODELS/light.pt\n    options: { size: [64, 64] }",
     ),
 ];
 

@@ -2,13 +2,15 @@
 //! bounds, so that a small file that asks for much memory is refused first. Weights are passed over, not copied.
 
 mod calls;
+mod metadata;
 mod node;
 mod tensor;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::wire::{Broken, Fields, Value};
 use calls::{Body, Operator, domain_of, expanded};
+use metadata::Metadata;
 use node::{Attribute, Node, SIZES, Scope, room};
 use tensor::Tensor;
 pub(super) use tensor::{External, Kind};
@@ -81,6 +83,8 @@ pub(super) struct Described {
     pub(super) outputs: Vec<Port>,
     /// Weights in files beside it.
     pub(super) externals: Vec<External>,
+    /// What its exporter wrote.
+    pub(super) metadata: BTreeMap<String, String>,
 }
 
 impl Described {
@@ -185,6 +189,7 @@ impl Reader {
     fn model(mut self, bytes: &[u8]) -> Result<Described, String> {
         let mut graph = None;
         let mut functions = Vec::new();
+        let mut metadata = Metadata::default();
         for field in Fields::of(bytes) {
             match field? {
                 (1, Value::Number(version)) => self.found.ir_version = version as i64,
@@ -197,6 +202,7 @@ impl Reader {
                     few(functions.len(), "functions")?;
                     functions.push(function);
                 }
+                (14, Value::Bytes(entry)) => metadata.add(entry)?,
                 (20, Value::Bytes(_)) => {
                     return Err(
                         "it is an ONNX model for training; export the trained model with model.eval()"
@@ -206,6 +212,7 @@ impl Reader {
                 _ => {}
             }
         }
+        self.found.metadata = metadata.entries;
         let graph = graph.ok_or("it is an ONNX model without a graph; export it again")?;
         for function in &functions {
             self.function(function)?;

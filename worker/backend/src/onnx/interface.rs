@@ -1,6 +1,8 @@
 //! What an ONNX model takes and gives, and whether a module can use it: one input of pictures, of which the first axis is the batch, and
 //! outputs of numbers.
 
+use crate::description::{self, Description};
+
 use super::graph::{Described, Dim, Kind, Port, PortType, shown};
 
 /// The numbers that an input takes.
@@ -18,6 +20,8 @@ pub(super) enum Batch {
     Any,
     /// So many: fewer are filled up, and more are cut in pieces.
     Of(usize),
+    /// One, and the outputs are lists of what was found in it, as long as there is to say.
+    Lists,
 }
 
 /// What a model takes.
@@ -90,6 +94,9 @@ impl Interface {
         if let Some(dims) = dims {
             interface.axes(dims)?;
         }
+        if interface.batch == Batch::Of(1) && described.outputs.iter().any(is_list) {
+            interface.batch = Batch::Lists;
+        }
         Ok(interface)
     }
 
@@ -131,6 +138,27 @@ impl Interface {
         Ok(())
     }
 
+    /// What the file says of its inputs and outputs, and beside them.
+    pub(super) fn description(described: Described) -> Description {
+        let size = |dim: &Dim| match dim {
+            Dim::Fixed(size) => Some(*size),
+            Dim::Free(_) => None,
+        };
+        let port = |port: &Port| match &port.ty {
+            PortType::Tensor(kind, dims) => Some(description::Port {
+                name: shown(&port.name),
+                kind: kind.name(),
+                axes: dims.as_ref().map(|dims| dims.iter().map(size).collect()),
+            }),
+            PortType::Other(_) => None,
+        };
+        Description {
+            inputs: described.inputs.iter().filter_map(port).collect(),
+            outputs: described.outputs.iter().filter_map(port).collect(),
+            metadata: described.metadata,
+        }
+    }
+
     /// The name of an output.
     pub(super) fn output(&self, at: usize) -> String {
         self.outputs
@@ -161,6 +189,11 @@ impl Interface {
             axes.join(", ")
         )
     }
+}
+
+/// Whether an output is a list of numbers of which nobody knows the length: no batch of one has such, and what finds objects has.
+fn is_list(port: &Port) -> bool {
+    matches!(&port.ty, PortType::Tensor(_, Some(dims)) if dims.len() == 1 && is_free(&dims[0]))
 }
 
 fn is_free(dim: &Dim) -> bool {

@@ -14,8 +14,10 @@ pub trait Prepare: Send + Sync {
     fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass;
 }
 
+/// The outputs of a pass in host memory.
+type Passed = Result<Vec<Tensor>, OperatorError>;
 type Results = Vec<Result<Outputs, OperatorError>>;
-type Finish = dyn FnOnce(Option<(Tensor, Result<Tensor, OperatorError>)>) -> Results + Send;
+type Finish = dyn FnOnce(Option<(Tensor, Passed)>) -> Results + Send;
 
 /// A batch on its way through a model: [`Pass::copy`] where the device has its own memory, [`Pass::forward`], then [`Pass::finish`].
 pub struct Pass {
@@ -29,7 +31,7 @@ impl Pass {
     /// came of it, and returns one result a request, in order.
     pub fn new(
         input: Option<Tensor>,
-        finish: impl FnOnce(Option<(Tensor, Result<Tensor, OperatorError>)>) -> Results + Send + 'static,
+        finish: impl FnOnce(Option<(Tensor, Passed)>) -> Results + Send + 'static,
     ) -> Self {
         Pass {
             input: input.map(Input::from),

@@ -15,6 +15,8 @@ use sha2::{Digest, Sha256};
 use zip::read::{ZipArchive, ZipFile};
 use zip::result::ZipError;
 
+use crate::description::METADATA_BYTES_MAX;
+
 /// What tells forms apart: a SHA-256 hash.
 pub type FormId = [u8; 32];
 
@@ -34,6 +36,8 @@ pub struct Form {
     pub starts: Vec<usize>,
     /// Their bytes, likewise. Equal for archives of one form.
     pub sizes: Vec<usize>,
+    /// What the exporter wrote beside the model, the extra file `config.txt`; empty without it. Equal for archives of one form.
+    pub config: Vec<u8>,
 }
 
 /// An archive in memory.
@@ -155,6 +159,7 @@ pub fn form(file: &mut (impl Read + Seek)) -> Result<Form, String> {
     let mut folder: Option<String> = None;
     let mut left = CONTENT_BYTES_MAX;
     let (mut starts, mut sizes) = (Vec::new(), Vec::new());
+    let mut config = Vec::new();
     for i in 0..zip.len() {
         let mut entry = entry(&mut zip, i)?;
         // The folder is named after the file that was first written.
@@ -197,11 +202,15 @@ pub fn form(file: &mut (impl Read + Seek)) -> Result<Form, String> {
             .checked_sub(content.len() as u64)
             .ok_or_else(|| format!("more than {CONTENT_BYTES_MAX} bytes of it are no tensors"))?;
         mangled.add(&mut hasher, Part::Content, &content);
+        if name == "extra/config.txt" && content.len() <= METADATA_BYTES_MAX {
+            config = content;
+        }
     }
     Ok(Form {
         id: hasher.finalize().into(),
         starts,
         sizes,
+        config,
     })
 }
 

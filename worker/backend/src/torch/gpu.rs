@@ -12,6 +12,7 @@ use super::network::{Lent, Loaded};
 use super::recorded::Recorded;
 use super::{call, one_line, say, to_host};
 use crate::cuda::{self, Urgency, enter};
+use crate::description::Description;
 use crate::forward::{check, failed};
 use crate::{BackendError, Copier, Fetch, Input, Model, OnDevice, Output};
 use spillgate_process::value::Tensor;
@@ -20,18 +21,24 @@ use spillgate_process::value::Tensor;
 pub(super) struct GpuModel {
     path: PathBuf,
     lent: Lent,
+    description: Description,
     index: usize,
 }
 
 impl GpuModel {
-    pub(super) fn new(path: &Path, mut lent: Lent, index: usize) -> Self {
+    pub(super) fn new(path: &Path, mut lent: Lent, description: Description, index: usize) -> Self {
         match &mut lent.recorded {
             // The records of a spare run with its new weights.
             Some(recorded) => recorded.serve(path),
             none => *none = Some(Recorded::new(path, index)),
         }
         let path = path.to_path_buf();
-        GpuModel { path, lent, index }
+        GpuModel {
+            path,
+            lent,
+            description,
+            index,
+        }
     }
 
     /// The outputs for inputs in the GPU's memory, computed when this returns.
@@ -64,16 +71,17 @@ impl GpuModel {
         outputs.iter().map(|t| to_host(t).map_err(say)).collect()
     }
 
-    fn first(&mut self, input: &Input) -> Result<Option<Output>, String> {
+    fn first(&mut self, input: &Input, n: usize) -> Result<Output, String> {
         enter(self.index, Urgency::Serving)?;
         let copied = input.copied.as_ref();
         let given = match copied.and_then(|c| c.downcast_ref::<tch::Tensor>()) {
             Some(copied) => copied.shallow_clone(),
             None => copy(&input.tensor, self.index)?,
         };
-        let first = self.outputs(vec![given])?.into_iter().next();
+        let mut tensors = self.outputs(vec![given])?;
+        tensors.truncate(n);
         let index = self.index;
-        Ok(first.map(|tensor| Output::Device(Box::new(GpuOutput { tensor, index }))))
+        Ok(Output::Device(Box::new(GpuOutput { tensors, index })))
     }
 }
 
@@ -82,22 +90,28 @@ impl Model for GpuModel {
         tch::no_grad(|| self.run(inputs)).map_err(|why| failed(&self.path, inputs, &one_line(&why)))
     }
 
-    fn execute(&mut self, input: &Input) -> Result<Option<Output>, BackendError> {
+    fn execute(&mut self, input: &Input, n: usize) -> Result<Output, BackendError> {
         let given = slice::from_ref(&input.tensor);
-        tch::no_grad(|| self.first(input)).map_err(|why| failed(&self.path, given, &one_line(&why)))
+        tch::no_grad(|| self.first(input, n))
+            .map_err(|why| failed(&self.path, given, &one_line(&why)))
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
     }
 }
 
-/// An output in a GPU's memory.
+/// Outputs in a GPU's memory.
 struct GpuOutput {
-    tensor: tch::Tensor,
+    tensors: Vec<tch::Tensor>,
     index: usize,
 }
 
 impl Fetch for GpuOutput {
-    fn fetch(self: Box<Self>) -> Result<Tensor, BackendError> {
-        let copied =
-            enter(self.index, Urgency::Serving).and_then(|()| to_host(&self.tensor).map_err(say));
+    fn fetch(self: Box<Self>) -> Result<Vec<Tensor>, BackendError> {
+        let copy = |tensor| to_host(tensor).map_err(say);
+        let entered = enter(self.index, Urgency::Serving);
+        let copied = entered.and_then(|()| self.tensors.iter().map(copy).collect());
         copied.map_err(|why| BackendError::Copy {
             detail: one_line(&why),
         })

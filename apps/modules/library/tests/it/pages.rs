@@ -48,9 +48,10 @@ fn a_type_is_described_with_all_that_it_takes() {
               9)
           blank (last or first)
               where the class "no letter" is (default last)
-          activation (softmax or none)
-              softmax when the model gives logits, none when it gives probabilities
-              (default softmax)
+          activation (softmax or sigmoid or none)
+              softmax when the model gives logits of which one class is right, sigmoid
+              when several may be, none when it gives probabilities (default: what the
+              file says, else softmax)
     "#]]
     .assert_eq(&reference::describe(catalog.get("text_reader").unwrap()));
     for ty in catalog.types() {

@@ -29,15 +29,15 @@ modules:
     inputs: { image: $source.frame, boxes: $detect.people }
     options: { confidence: 0 }
   own:
-    op: torchscript
+    op: classifier
     model: ../modules/models/face.pt
     inputs: { image: $source.frame, boxes: $detect.people }
-    options: { size: [40, 40], region: [0, 0, 1, 0.42], decode: classes }
+    options: { size: [40, 40], region: [0, 0, 1, 0.42] }
   rows:
-    op: torchscript
+    op: model
     model: ../modules/models/face.pt
     inputs: { image: $source.frame, boxes: $detect.people }
-    options: { size: [40, 40], region: [0, 0, 1, 0.42], decode: tensor }
+    options: { size: [40, 40], region: [0, 0, 1, 0.42] }
 outputs: { people: $detect.people, vehicles: $detect.vehicles, plates: $plates.text, faces: $faces.id, own: $own.labels, rows: $rows.tensor }
 "#;
 

@@ -292,6 +292,8 @@ fn where_gateways_and_controllers_begin_anew_together_workers_forget_what_was_pu
     set.waits_for("a-0", "no controller knows what was published");
     let shown = status(&set, |shown| all_stable(shown, 4));
     assert!(shown.contains("as the files say"), "{shown}");
+    // A gateway that began anew refuses until it has its workers.
+    set.is_ready();
     set.bench(20, 3, |_| ()).completes_all();
 }
 

@@ -60,6 +60,11 @@ impl Kind {
         })
     }
 
+    /// Its name.
+    pub(in crate::onnx) fn name(self) -> &'static str {
+        self.known().map_or("of an unknown kind", |(_, name)| name)
+    }
+
     /// Whether outputs of it can be given on as f32.
     pub(in crate::onnx) fn is_number(self) -> bool {
         matches!(self.0, 1..=7 | 9..=13 | 16)

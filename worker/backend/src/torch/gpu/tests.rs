@@ -11,6 +11,7 @@ use super::super::recorded::Recorded;
 use super::super::{TorchBackend, devices, network};
 use super::GpuModel;
 use crate::cuda::{Urgency, enter};
+use crate::description::Description;
 use crate::{Backend, Input, Model};
 use spillgate_process::value::Tensor;
 
@@ -72,7 +73,7 @@ fn on_gpu(path: &Path) -> GpuModel {
     enter(0, Urgency::Loading).expect("a stream");
     let bytes = std::fs::read(path).expect("a file");
     let lent = network::load_apart(&Archive::new(&bytes), Device::Cuda(0)).expect("a model");
-    GpuModel::new(path, lent, 0)
+    GpuModel::new(path, lent, Description::default(), 0)
 }
 
 fn records(model: &mut GpuModel) -> &mut Recorded {
@@ -97,8 +98,8 @@ fn on_cpu(file: &File, tensor: &Tensor) -> Tensor {
 }
 
 fn executed(model: &mut dyn Model, input: &Input) -> Tensor {
-    let output = model.execute(input).expect("it runs").expect("an output");
-    output.on_host().expect("a copy")
+    let output = model.execute(input, 1).expect("it runs");
+    output.on_host().expect("a copy").remove(0)
 }
 
 #[test]
@@ -141,11 +142,11 @@ fn what_a_model_gave_stays_while_others_run_in_the_same_memory() {
             copied: Some(copier.copy(&first).expect("a copy")),
             tensor: first,
         };
-        let of_a = model_a.execute(&given).unwrap().unwrap();
-        let of_b = model_b.execute(&second.into()).unwrap().unwrap();
-        let again = model_a.execute(&input(3, 99).into()).unwrap();
-        assert_close(&of_a.on_host().unwrap(), &expected_a, "a");
-        assert_close(&of_b.on_host().unwrap(), &expected_b, "b");
+        let of_a = model_a.execute(&given, 1).unwrap();
+        let of_b = model_b.execute(&second.into(), 1).unwrap();
+        let again = model_a.execute(&input(3, 99).into(), 1).unwrap();
+        assert_close(&of_a.on_host().unwrap()[0], &expected_a, "a");
+        assert_close(&of_b.on_host().unwrap()[0], &expected_b, "b");
         drop(again);
     }
 }
@@ -373,7 +374,7 @@ fn a_further_archive_of_a_form_takes_less_time_to_load() {
             true => network::load_apart(&archive, Device::Cuda(0)),
             false => network::load(&archive, Device::Cuda(0)),
         };
-        GpuModel::new(path, lent.expect("a model"), 0)
+        GpuModel::new(path, lent.expect("a model"), Description::default(), 0)
     };
     let apart = load_times(&mut |i| load(i, true), &tensor);
     // None is given back, so each is a copy.

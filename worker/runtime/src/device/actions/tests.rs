@@ -142,7 +142,7 @@ impl Operator for Fake {
         if self.stage.kinds[self.model as usize] == Kind::Steps {
             self.stage.wait();
         }
-        Ok(Output::Host(input.tensor.clone()))
+        Ok(Output::Host(vec![input.tensor.clone()]))
     }
 }
 

@@ -19,7 +19,7 @@ impl Prepare for Steps {
         Pass::new(Some(input), move |passed| {
             assert!(kind != Kind::StepsPanic { before: false }, "told to");
             let (_, output) = passed.expect("the model ran");
-            let n = output.expect("it ran well").shape[0];
+            let n = output.expect("it ran well")[0].shape[0];
             (0..n).map(|_| Ok(Vec::new())).collect()
         })
     }

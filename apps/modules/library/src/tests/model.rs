@@ -1,8 +1,9 @@
-//! `torchscript` where boxes are wired: what is cut out, one result a box, what is refused.
+//! `model` where boxes are wired: what is cut out, one result a box, what is refused.
 
 use super::*;
 
-const BASE: &str = "op: torchscript\nmodel: net.pt\ninputs: { image: $source.frame, boxes: $find.boxes }\noptions: ";
+const BASE: &str =
+    "op: model\nmodel: net.pt\ninputs: { image: $source.frame, boxes: $find.boxes }\noptions: ";
 
 /// Each row says the mean of its picture and twice that.
 fn means(input: &Tensor) -> Tensor {
@@ -87,17 +88,18 @@ fn a_region_of_the_box_is_looked_at() {
 }
 
 #[test]
-fn classes_are_one_label_a_box_up_to_the_bound() {
+fn rows_are_one_a_box_up_to_the_bound() {
     let fake = Fake::new(scores);
-    let options = "{ decode: classes, activation: none, mean: [1, 1, 1], std: [2, 2, 2] }";
-    let mut module = ops(&fake, &["day", "night", "fog"], options).expect("builds");
+    let options = "{ mean: [1, 1, 1], std: [2, 2, 2] }";
+    let mut module = ops(&fake, &[], options).expect("builds");
     // The pipeline's bound is 4 objects, the best of them.
     let inputs = vec![Some(picture(64, 64)), Some(some_boxes(5))];
     let outputs = one(module.run(0, &[inputs])).expect("runs");
-    let night = ("night", 0.7);
+    let row = [0.1, 0.7, 0.2];
+    let rows = [[0.0; 3], row, row, row, row].concat();
     assert_eq!(
-        labels_of(&outputs[1]),
-        [("unknown", 0.0), night, night, night, night]
+        outputs[0],
+        Value::Tensor(Arc::new(Tensor::new(vec![5, 3], rows)))
     );
     assert_eq!(fake.shapes(), [vec![4, 3, 224, 224]]);
     // 0.2 of white, less the mean, by the deviation.
@@ -112,14 +114,6 @@ fn what_has_no_meaning_for_boxes_is_refused_with_what_would_have() {
     let fake = Fake::new(means);
     for (options, says) in [
         (
-            "{ decode: boxes }",
-            "modules.m: options.decode: boxes are found in whole pictures",
-        ),
-        (
-            "{ decode: classes, top: 2 }",
-            "options.top: each box of `inputs.boxes` has one label",
-        ),
-        (
             "{ fit: letterbox }",
             "options.fit: what is cut out of boxes is stretched",
         ),
@@ -131,7 +125,7 @@ fn what_has_no_meaning_for_boxes_is_refused_with_what_would_have() {
             .to_string();
         assert!(error.contains(says), "{error}");
     }
-    let plain = "op: torchscript\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: { region: [0, 0, 1, 0.5] }";
+    let plain = "op: model\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: { region: [0, 0, 1, 0.5] }";
     let error = build(&fake, &Folder::new(&[]), plain)
         .err()
         .expect("no boxes")
@@ -153,9 +147,9 @@ fn what_has_no_meaning_for_boxes_is_refused_with_what_would_have() {
 }
 
 #[test]
-fn torchscript_prepares_and_decodes_as_told() {
-    let folder = Folder::new(&["day", "night", "fog"]);
-    let base = "op: torchscript\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: ";
+fn a_picture_is_prepared_as_the_options_say() {
+    let folder = Folder::new(&[]);
+    let base = "op: model\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: ";
     let fake = Fake::new(scores);
     let options =
         "{ size: [16, 8], layout: nhwc, color: bgr, scale: 1, mean: [50, 50, 50], std: [2, 4, 1] }";
@@ -170,29 +164,5 @@ fn torchscript_prepares_and_decodes_as_told() {
         assert!((got - right).abs() < 1e-4, "{got} is not {right}");
     }
     let expected = Tensor::new(vec![3], vec![0.1, 0.7, 0.2]);
-    assert_eq!(outputs[0], Value::Tensor(Arc::new(expected)));
-    assert!(outputs[1].is_empty() && outputs[2].is_empty());
-
-    let options = "{ decode: classes, activation: none }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
-    assert_eq!(labels_of(&outputs[1]), [("night", 0.7)]);
-
-    let fake = Fake::new(|input| {
-        let side = input.shape[3] as f32;
-        Tensor::new(vec![1, 1, 6], vec![0.0, 0.0, side / 2.0, side, 0.9, 2.0])
-    });
-    let options = "{ size: [32, 32], decode: boxes, boxes: xyxy }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let outputs = one(module.run(0, &[vec![Some(picture(640, 320))]])).expect("runs");
-    assert_eq!(found(&outputs[2]), [("fog", [0.0, 0.0, 320.0, 320.0])]);
-
-    let fake = Fake::new(|_| Tensor::new(vec![1, 1000], vec![0.0; 1000]));
-    let options = "{ decode: classes }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let error = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect_err("3 classes");
-    assert_eq!(
-        error.to_string(),
-        "net.pt: expected an output of shape [1, 3] (one score a class), got [1, 1000]"
-    );
+    assert_eq!(outputs, [Value::Tensor(Arc::new(expected))]);
 }
