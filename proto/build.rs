@@ -65,6 +65,8 @@ const BY_BYTES: u32 = u32::MAX;
 const MODULES: u32 = 1024;
 /// `OBJECTS_MAX` of spillgate-pipeline.
 const OBJECTS: u32 = 1 << 16;
+/// `POLYGONS_MAX` of spillgate-link.
+const POLYGONS: u32 = 1 << 16;
 /// `DIMENSIONS_MAX` of spillgate-link.
 const DIMENSIONS: u32 = 64;
 /// `BATCH_MAX` of spillgate-pipeline.
@@ -89,7 +91,7 @@ const PIPELINES: u32 = 32;
 const REPORTS: u32 = 8;
 
 /// Most entries of each list and map, over all of one message. Each has a bound: it counts before memory is taken.
-const BOUNDS: [(&str, u32); 45] = [
+const BOUNDS: [(&str, u32); 63] = [
     ("spillgate.v1.Frame.models", MODULES),
     ("spillgate.v1.Result.outputs", MODULES),
     ("spillgate.v1.Result.timings", MODULES),
@@ -98,6 +100,15 @@ const BOUNDS: [(&str, u32); 45] = [
     ("spillgate.v1.LabelList.labels", OBJECTS),
     ("spillgate.v1.Tensor.shape", DIMENSIONS),
     ("spillgate.v1.Tensor.data", BY_BYTES),
+    ("spillgate.v1.Tensor.left_out", OBJECTS),
+    ("spillgate.v1.MaskList.masks", OBJECTS),
+    ("spillgate.v1.Mask.polygons", POLYGONS),
+    ("spillgate.v1.Polygon.points", BY_BYTES),
+    ("spillgate.v1.KeypointList.keypoints", OBJECTS),
+    ("spillgate.v1.Keypoints.points", BY_BYTES),
+    ("spillgate.v1.Keypoints.scores", BY_BYTES),
+    ("spillgate.v1.EmbeddingList.embeddings", OBJECTS),
+    ("spillgate.v1.Embedding.values", BY_BYTES),
     ("spillgate.v1.DescribeResponse.pipelines", 4096),
     ("spillgate.v1.PipelineDescription.modules", MODULES),
     ("spillgate.v1.PipelineDescription.outputs", MODULES),
@@ -138,6 +149,15 @@ const BOUNDS: [(&str, u32); 45] = [
     ("spillgate.link.v1.Labels.labels", OBJECTS),
     ("spillgate.link.v1.Tensor.shape", DIMENSIONS),
     ("spillgate.link.v1.Tensor.data", BY_BYTES),
+    ("spillgate.link.v1.Tensor.left_out", OBJECTS),
+    ("spillgate.link.v1.Masks.masks", OBJECTS),
+    ("spillgate.link.v1.Mask.polygons", POLYGONS),
+    ("spillgate.link.v1.Polygon.points", BY_BYTES),
+    ("spillgate.link.v1.Keypoints.objects", OBJECTS),
+    ("spillgate.link.v1.ObjectKeypoints.points", BY_BYTES),
+    ("spillgate.link.v1.ObjectKeypoints.scores", BY_BYTES),
+    ("spillgate.link.v1.Embeddings.embeddings", OBJECTS),
+    ("spillgate.link.v1.Embedding.values", BY_BYTES),
 ];
 
 /// The shapes of all messages as a list of Rust: of each the fields that are lists, maps or messages.

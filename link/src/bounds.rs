@@ -55,6 +55,12 @@ pub const BOUNDS: &[Bound] = &[
     ),
     bound!(
         Processes,
+        "polygons of a mask in a packet",
+        count(crate::wire::bounds::POLYGONS_MAX),
+        "the packet is refused"
+    ),
+    bound!(
+        Processes,
         "dimensions of a tensor in a packet",
         count(crate::wire::bounds::DIMENSIONS_MAX),
         "the packet is refused"

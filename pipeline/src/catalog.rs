@@ -23,6 +23,12 @@ pub enum ValueType {
     Labels,
     /// A dense array of 32-bit floats with a shape.
     Tensor,
+    /// A list of outlines in pixels of the source picture, one mask a box.
+    Masks,
+    /// A list of key points in pixels of the source picture, one set a box.
+    Keypoints,
+    /// A list of vectors of length 1, one a box or one a frame.
+    Embeddings,
 }
 
 impl ValueType {
@@ -35,6 +41,9 @@ impl ValueType {
             ValueType::Texts => "texts",
             ValueType::Labels => "labels",
             ValueType::Tensor => "tensor",
+            ValueType::Masks => "masks",
+            ValueType::Keypoints => "keypoints",
+            ValueType::Embeddings => "embeddings",
         }
     }
 }

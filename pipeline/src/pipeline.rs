@@ -82,8 +82,8 @@ pub struct Module {
     pub inputs: Vec<Option<PortRef>>,
     /// Types of its outputs, in the type's order.
     pub outputs: Vec<(String, ValueType)>,
-    /// It runs only for requests for which this output is not empty (boxes, texts, labels: at least
-    /// one; bytes and tensors: at least one element).
+    /// It runs only for requests for which this output is not empty (bytes and tensors: at
+    /// least one element; lists of other values: at least one entry).
     pub when: Option<PortRef>,
     /// Model variants, the most accurate last. Empty for types without a model.
     pub variants: Vec<Variant>,

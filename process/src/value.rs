@@ -29,6 +29,12 @@ pub enum Value {
     Labels(Arc<[Label]>),
     /// A dense array.
     Tensor(Arc<Tensor>),
+    /// Outlines, one mask a box.
+    Masks(Arc<[Mask]>),
+    /// Key points, one set a box.
+    Keypoints(Arc<[Keypoints]>),
+    /// Embeddings, one a box or one a frame.
+    Embeddings(Arc<[Embedding]>),
 }
 
 impl Value {
@@ -41,6 +47,9 @@ impl Value {
             Value::Texts(_) => ValueType::Texts,
             Value::Labels(_) => ValueType::Labels,
             Value::Tensor(_) => ValueType::Tensor,
+            Value::Masks(_) => ValueType::Masks,
+            Value::Keypoints(_) => ValueType::Keypoints,
+            Value::Embeddings(_) => ValueType::Embeddings,
         }
     }
 
@@ -88,12 +97,19 @@ impl Value {
             std::mem::size_of_val(values)
         }
         let texts = |texts: &[Text]| texts.iter().map(|t| t.text.len()).sum::<usize>();
+        let outlines = |mask: &Mask| {
+            let points = mask.polygons.iter().map(|points| of(points));
+            of(&mask.polygons) + points.sum::<usize>()
+        };
         let bytes = match self {
             Value::Image(_) | Value::Bytes(_) => 0,
             Value::Boxes(boxes) => of(boxes),
             Value::Texts(all) => of(all) + texts(all),
             Value::Labels(labels) => of(labels),
-            Value::Tensor(tensor) => of(&tensor.data) + of(&tensor.shape),
+            Value::Tensor(tensor) => of(&tensor.data) + of(&tensor.shape) + of(&tensor.left_out),
+            Value::Masks(masks) => of(masks) + masks.iter().map(outlines).sum::<usize>(),
+            Value::Keypoints(all) => of(all) + all.iter().map(|k| of(&k.points)).sum::<usize>(),
+            Value::Embeddings(all) => of(all) + all.iter().map(|e| of(&e.values)).sum::<usize>(),
         };
         bytes as u64
     }
@@ -110,10 +126,10 @@ impl Value {
             ValueType::Boxes => Value::Boxes(Arc::from([])),
             ValueType::Texts => Value::Texts(Arc::from([])),
             ValueType::Labels => Value::Labels(Arc::from([])),
-            ValueType::Tensor => Value::Tensor(Arc::new(Tensor {
-                shape: vec![0],
-                data: vec![],
-            })),
+            ValueType::Tensor => Value::Tensor(Arc::new(Tensor::new(vec![0], vec![]))),
+            ValueType::Masks => Value::Masks(Arc::from([])),
+            ValueType::Keypoints => Value::Keypoints(Arc::from([])),
+            ValueType::Embeddings => Value::Embeddings(Arc::from([])),
         }
     }
 
@@ -126,6 +142,9 @@ impl Value {
             Value::Texts(texts) => texts.is_empty(),
             Value::Labels(labels) => labels.is_empty(),
             Value::Tensor(tensor) => tensor.data.is_empty(),
+            Value::Masks(masks) => masks.is_empty(),
+            Value::Keypoints(all) => all.is_empty(),
+            Value::Embeddings(all) => all.is_empty(),
         }
     }
 }
@@ -166,6 +185,16 @@ pub struct Detection {
     pub score: f32,
 }
 
+/// Why a module did not look at a box or a text that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeftOut {
+    /// The box has no area, or a corner that is no finite number.
+    NoArea,
+    /// The frame brought more than the module may look at (`limits.objects`): of boxes those with the lowest scores are left
+    /// out, of texts the last ones.
+    OverLimit,
+}
+
 /// A text that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
@@ -173,6 +202,8 @@ pub struct Text {
     pub text: String,
     /// 0 to 1.
     pub score: f32,
+    /// Its box was not looked at; the text is empty then and the score 0.
+    pub left_out: Option<LeftOut>,
 }
 
 /// A label with its score.
@@ -182,6 +213,43 @@ pub struct Label {
     pub label: Arc<str>,
     /// 0 to 1.
     pub score: f32,
+    /// Its box was not looked at; the label is `unknown` then and the score 0.
+    pub left_out: Option<LeftOut>,
+}
+
+/// The area of an object. Points are column and row in pixels of the source picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mask {
+    /// Closed outlines, the last point joined to the first: several where the object is in several pieces, none where nothing of it
+    /// was found. Outlines of holes are left out.
+    pub polygons: Vec<Vec<[f32; 2]>>,
+}
+
+/// The key points of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Keypoints {
+    /// In the model's order, which is the same for all objects.
+    pub points: Vec<Keypoint>,
+}
+
+/// A key point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keypoint {
+    /// Column in pixels of the source picture.
+    pub x: f32,
+    /// Row in pixels of the source picture.
+    pub y: f32,
+    /// 0 to 1; 1 where the model gives none.
+    pub score: f32,
+}
+
+/// A vector that stands for an object or a frame: the more alike two of them are, the larger is their product.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedding {
+    /// The root of the sum of their squares is 1. Empty where the box was not looked at.
+    pub values: Vec<f32>,
+    /// Its box was not looked at.
+    pub left_out: Option<LeftOut>,
 }
 
 /// A dense array of 32-bit floats in host memory, row-major.
@@ -191,10 +259,12 @@ pub struct Tensor {
     pub shape: Vec<i64>,
     /// Product of `shape` elements.
     pub data: Vec<f32>,
+    /// Rows along the first dimension whose boxes were not looked at, ascending. They are zeros.
+    pub left_out: Vec<u32>,
 }
 
 impl Tensor {
-    /// An array with that shape.
+    /// An array with that shape, of which no row was left out.
     ///
     /// # Panics
     /// When the number of elements is not the product of the shape.
@@ -206,12 +276,95 @@ impl Tensor {
             "shape {shape:?} does not hold {} elements",
             data.len()
         );
-        Tensor { shape, data }
+        Tensor {
+            shape,
+            data,
+            left_out: Vec::new(),
+        }
     }
 
     /// The `idx`-th slice along the first dimension.
     pub fn row(&self, idx: usize) -> &[f32] {
         let n = self.data.len() / self.shape[0].max(1) as usize;
         &self.data[idx * n..(idx + 1) * n]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [ValueType; 9] = [
+        ValueType::Image,
+        ValueType::Bytes,
+        ValueType::Boxes,
+        ValueType::Texts,
+        ValueType::Labels,
+        ValueType::Tensor,
+        ValueType::Masks,
+        ValueType::Keypoints,
+        ValueType::Embeddings,
+    ];
+
+    #[test]
+    fn an_empty_value_is_of_its_type_and_makes_a_condition_false() {
+        for ty in ALL {
+            let empty = Value::empty(ty);
+            assert_eq!((empty.ty(), empty.is_empty()), (ty, true), "{ty}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_not_empty_for_an_entry_that_is() {
+        let embedding = Embedding {
+            values: Vec::new(),
+            left_out: Some(LeftOut::NoArea),
+        };
+        for value in [
+            Value::Masks(Arc::from([Mask::default()])),
+            Value::Keypoints(Arc::from([Keypoints::default()])),
+            Value::Embeddings(Arc::from([embedding])),
+        ] {
+            assert!(!value.is_empty(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_lists_hold_counts_as_bytes() {
+        let bytes = |n: usize| {
+            let mask = Mask {
+                polygons: vec![vec![[0.0; 2]; n]; 3],
+            };
+            let point = Keypoint {
+                x: 0.0,
+                y: 0.0,
+                score: 1.0,
+            };
+            let keypoints = Keypoints {
+                points: vec![point; n],
+            };
+            let embedding = Embedding {
+                values: vec![0.0; n],
+                left_out: None,
+            };
+            let tensor = Tensor {
+                left_out: vec![0; n],
+                ..Tensor::new(vec![0], vec![])
+            };
+            [
+                Value::Masks(Arc::from([mask])),
+                Value::Keypoints(Arc::from([keypoints])),
+                Value::Embeddings(Arc::from([embedding])),
+                Value::Tensor(Arc::new(tensor)),
+            ]
+            .map(|value| value.bytes())
+        };
+        let (few, many) = (bytes(10), bytes(110));
+        let more: Vec<u64> = many.iter().zip(few).map(|(many, few)| many - few).collect();
+        assert_eq!(more, [3 * 100 * 8, 100 * 12, 100 * 4, 100 * 4]);
+        let polygons = Mask {
+            polygons: vec![Vec::new(); 100],
+        };
+        assert!(Value::Masks(Arc::from([polygons])).bytes() >= 2400);
     }
 }

@@ -1,6 +1,8 @@
-//! Draws results into pictures: boxes with their classes, plate texts, names, and a line with the frame's outcome.
+//! Draws results into pictures: boxes with their classes, plate texts, names, masks, key points, and a line with the frame's outcome.
 //!
 //! Letters are Noto Sans Mono, rendered in advance at three heights; the height that suits the picture is used.
+
+mod shapes;
 
 use std::time::Duration;
 
@@ -30,21 +32,39 @@ const PAPER: Rgb<u8> = Rgb([24, 24, 28]);
 pub fn annotate(picture: &mut RgbImage, result: &pb::Result, latency: Duration) {
     let shown = Shown::from_outputs(&result.outputs);
     let pen = Pen::for_picture(picture);
-    // Boxes first, so that no box crosses a caption.
+    // Masks first, so that they cover nothing else.
+    for shape in &shown.shapes {
+        let colour = colour_of(shape.group);
+        shapes::tint(picture, &shape.outlines, colour);
+        for outline in &shape.outlines {
+            shapes::outline(picture, outline, pen.line, colour);
+        }
+    }
+    // Boxes before captions, so that no box crosses one.
     for (idx, group) in shown.groups.iter().enumerate() {
         for found in &group.found {
-            pen.frame(picture, &found.area, COLOURS[idx % COLOURS.len()]);
+            pen.frame(picture, &found.area, colour_of(Some(idx)));
+        }
+    }
+    for shape in &shown.shapes {
+        for point in &shape.points {
+            shapes::dot(picture, *point, 2 * pen.line, colour_of(shape.group));
         }
     }
     for (idx, group) in shown.groups.iter().enumerate() {
         for found in &group.found {
             let text = caption(found, &group.name);
             let (x, y) = (pixel(found.area.x0), pixel(found.area.y0));
-            pen.caption(picture, x, y, &text, INK, COLOURS[idx % COLOURS.len()]);
+            pen.caption(picture, x, y, &text, INK, colour_of(Some(idx)));
         }
     }
     let (headline, colour) = headline(result, latency, &shown.notes);
     pen.text(picture, 0, 0, &headline, colour, PAPER);
+}
+
+/// The colour of a group; what is of none has the last one.
+fn colour_of(group: Option<usize>) -> Rgb<u8> {
+    COLOURS[group.unwrap_or(COLOURS.len() - 1) % COLOURS.len()]
 }
 
 fn caption(found: &Found, group: &str) -> String {
@@ -178,9 +198,9 @@ impl Pen {
     }
 }
 
-/// A server may send any numbers; no picture is larger than this.
+/// A server may send any numbers; none is further away than [`shapes::FAR`].
 fn pixel(place: f32) -> i64 {
-    (place as i64).clamp(-1_000_000, 1_000_000)
+    place.clamp(-shapes::FAR, shapes::FAR) as i64
 }
 
 fn fill(picture: &mut RgbImage, x0: i64, y0: i64, x1: i64, y1: i64, colour: Rgb<u8>) {

@@ -1,6 +1,7 @@
-//! Puts a pipeline's outputs together: which texts and labels belong to which boxes.
+//! Puts a pipeline's outputs together: which texts, labels, masks and key points belong to which boxes, and which boxes were not
+//! looked at.
 //!
-//! Texts and labels name the output and the box that they belong to. Where they do not (the server does not say, or
+//! Lists name the output and the box that they belong to. Where they do not (the server does not say, or
 //! the boxes are not among the outputs), lists of equal length belong together. Where that leaves a choice, texts go
 //! to vehicles and labels to people, as in the shipped pipelines. Nothing is drawn or judged here.
 
@@ -16,7 +17,7 @@ use spillgate_scenes::score::Findings;
 pub struct Found {
     /// The box.
     pub area: pb::Box,
-    /// Texts and labels, in the order of the outputs' names.
+    /// Texts, labels, and why it was not looked at, in the order of the outputs' names.
     pub captions: Vec<String>,
 }
 
@@ -31,11 +32,24 @@ pub struct Group {
     labels: Vec<String>,
 }
 
+/// The outlines or key points of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// The ordinal of the group that its box is in; `None` where that is not known.
+    pub group: Option<usize>,
+    /// Closed outlines: column and row of each point.
+    pub outlines: Vec<Vec<[f32; 2]>>,
+    /// Key points: column, row and score of each.
+    pub points: Vec<[f32; 3]>,
+}
+
 /// All findings of a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shown {
     /// Boxes, by output.
     pub groups: Vec<Group>,
+    /// Masks and key points, in the order of the outputs' names.
+    pub shapes: Vec<Shape>,
     /// Findings without a box, as `name: text`.
     pub notes: Vec<String>,
 }
@@ -45,20 +59,40 @@ struct Captions<'a> {
     name: &'a str,
     /// The output with the boxes; empty when the server does not name it.
     objects: &'a str,
-    /// Each with the index of its box, where the server gives it.
-    texts: Vec<(Option<u32>, String)>,
+    all: Vec<Caption>,
 }
 
-impl<'a> Captions<'a> {
-    fn new(
-        name: &'a str,
-        objects: &'a str,
-        texts: impl Iterator<Item = (Option<u32>, String)>,
-    ) -> Self {
-        Captions {
-            name,
-            objects,
-            texts: texts.collect(),
+struct Caption {
+    /// The index of its box, where the server gives it.
+    object: Option<u32>,
+    text: String,
+    left_out: pb::LeftOut,
+}
+
+impl Caption {
+    /// As people read it; empty where there is nothing to read.
+    fn shown(&self, name: &str) -> String {
+        match not_looked_at(self.left_out) {
+            Some(why) => format!("{name}: {why}"),
+            None => self.text.clone(),
+        }
+    }
+}
+
+/// In words why a box was not looked at, if it was not.
+fn not_looked_at(why: pb::LeftOut) -> Option<&'static str> {
+    match why {
+        pb::LeftOut::None => None,
+        pb::LeftOut::NoArea => Some("not looked at: no area"),
+        pb::LeftOut::OverLimit => Some("not looked at: over the bound of objects"),
+    }
+}
+
+impl Found {
+    /// Adds what is said of it, once.
+    fn say(&mut self, caption: String) {
+        if !caption.is_empty() && !self.captions.contains(&caption) {
+            self.captions.push(caption);
         }
     }
 }
@@ -105,19 +139,103 @@ impl Shown {
         for name in &names {
             match &outputs[*name].value {
                 Some(Value::Texts(list)) => {
-                    let texts = list.texts.iter().map(|t| (t.object, t.text.clone()));
-                    let texts = Captions::new(name, &list.objects, texts);
+                    let texts = list.texts.iter().map(|t| Caption {
+                        object: t.object,
+                        text: t.text.clone(),
+                        left_out: t.left_out(),
+                    });
+                    let texts = Captions {
+                        name,
+                        objects: &list.objects,
+                        all: texts.collect(),
+                    };
                     shown.attach(texts, Group::is_of_vehicles, |group| &mut group.texts);
                 }
                 Some(Value::Labels(list)) => {
-                    let labels = list.labels.iter().map(|l| (l.object, l.label.clone()));
-                    let labels = Captions::new(name, &list.objects, labels);
+                    let labels = list.labels.iter().map(|l| Caption {
+                        object: l.object,
+                        text: l.label.clone(),
+                        left_out: l.left_out(),
+                    });
+                    let labels = Captions {
+                        name,
+                        objects: &list.objects,
+                        all: labels.collect(),
+                    };
                     shown.attach(labels, Group::is_of_people, |group| &mut group.labels);
+                }
+                Some(Value::Embeddings(list)) => {
+                    let all = list.embeddings.iter();
+                    let left_out =
+                        all.filter_map(|e| Some((e.object, not_looked_at(e.left_out())?)));
+                    shown.mark(name, &list.objects, left_out);
+                }
+                Some(Value::Tensor(tensor)) => {
+                    let rows = tensor.left_out.iter();
+                    let left_out = rows.map(|row| (Some(*row), "not looked at"));
+                    shown.mark(name, &tensor.objects, left_out);
+                }
+                Some(Value::Masks(list)) => {
+                    let group = shown.group_of(&list.objects, list.masks.len());
+                    let outlines = |mask: &pb::Mask| {
+                        let polygons = mask.polygons.iter();
+                        polygons.map(|p| p.points.as_chunks().0.to_vec()).collect()
+                    };
+                    shown.shapes.extend(list.masks.iter().map(|mask| Shape {
+                        group,
+                        outlines: outlines(mask),
+                        points: Vec::new(),
+                    }));
+                }
+                Some(Value::Keypoints(list)) => {
+                    let group = shown.group_of(&list.objects, list.keypoints.len());
+                    let points = |of: &pb::Keypoints| {
+                        let places = of.points.as_chunks().0.iter().zip(&of.scores);
+                        places.map(|(&[x, y], score)| [x, y, *score]).collect()
+                    };
+                    shown.shapes.extend(list.keypoints.iter().map(|of| Shape {
+                        group,
+                        outlines: Vec::new(),
+                        points: points(of),
+                    }));
                 }
                 _ => {}
             }
         }
         shown
+    }
+
+    /// The group of that name or, where it is not told, the first one of so many boxes.
+    fn group_of(&self, objects: &str, n: usize) -> Option<usize> {
+        let mut groups = self.groups.iter();
+        match objects {
+            "" => groups.position(|group| group.found.len() == n),
+            name => groups.position(|group| group.name == name),
+        }
+    }
+
+    /// Says which boxes an output left out.
+    fn mark<'a>(
+        &mut self,
+        name: &str,
+        objects: &str,
+        left_out: impl Iterator<Item = (Option<u32>, &'a str)>,
+    ) {
+        let mut group = self.groups.iter_mut().find(|group| group.name == objects);
+        let mut unplaced = 0;
+        for (object, why) in left_out {
+            let found = group
+                .as_mut()
+                .and_then(|g| g.found.get_mut(object? as usize));
+            match found {
+                Some(found) => found.say(format!("{name}: {why}")),
+                None => unplaced += 1,
+            }
+        }
+        if unplaced > 0 {
+            self.notes
+                .push(format!("{name}: {unplaced} objects not looked at"));
+        }
     }
 
     fn attach(
@@ -126,49 +244,44 @@ impl Shown {
         preferred: impl Fn(&Group) -> bool,
         field: impl Fn(&mut Group) -> &mut Vec<String>,
     ) {
-        let Captions {
-            name,
-            objects,
-            texts,
-        } = captions;
+        let Captions { name, objects, all } = captions;
         let told = self.groups.iter().position(|g| g.name == objects);
         let told = told.filter(|idx| {
             let n = self.groups[*idx].found.len();
             let known = |object: &Option<u32>| object.is_some_and(|object| (object as usize) < n);
-            texts.iter().all(|(object, _)| known(object))
+            all.iter().all(|caption| known(&caption.object))
         });
         if let Some(group) = told.map(|idx| &mut self.groups[idx]) {
             let mut each = vec![String::new(); group.found.len()];
-            for (object, caption) in texts.into_iter().filter(|(_, caption)| !caption.is_empty()) {
-                let idx = object.unwrap_or_default() as usize;
+            for caption in &all {
+                let idx = caption.object.unwrap_or_default() as usize;
                 // Of several labels the first is the best.
                 if each[idx].is_empty() {
-                    each[idx].clone_from(&caption);
+                    each[idx].clone_from(&caption.text);
                 }
-                group.found[idx].captions.push(caption);
+                group.found[idx].say(caption.shown(name));
             }
             *field(group) = each;
             return;
         }
-        let captions: Vec<String> = texts.into_iter().map(|(_, caption)| caption).collect();
-        let fits = |group: &Group| group.found.len() == captions.len();
+        let fits = |group: &Group| group.found.len() == all.len();
+        let shown = all.iter().map(|caption| caption.shown(name));
         let choice = self
             .groups
             .iter()
             .position(|g| fits(g) && preferred(g))
             .or_else(|| self.groups.iter().position(fits));
         let Some(group) = choice.map(|idx| &mut self.groups[idx]) else {
-            if !captions.is_empty() {
+            if !all.is_empty() {
+                let captions: Vec<String> = shown.collect();
                 self.notes.push(format!("{name}: {}", captions.join(", ")));
             }
             return;
         };
-        for (found, caption) in group.found.iter_mut().zip(&captions) {
-            if !caption.is_empty() {
-                found.captions.push(caption.clone());
-            }
+        for (found, caption) in group.found.iter_mut().zip(shown) {
+            found.say(caption);
         }
-        *field(group) = captions;
+        *field(group) = all.into_iter().map(|caption| caption.text).collect();
     }
 
     /// The boxes, for comparison with a scene's ground truth.
@@ -210,122 +323,4 @@ fn rect(found: &Found) -> (Rect, f32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn boxes(label: &str, n: usize) -> pb::Value {
-        let area = pb::Box {
-            x1: 9.0,
-            y1: 9.0,
-            label: label.into(),
-            ..Default::default()
-        };
-        pb::Value {
-            value: Some(Value::Boxes(pb::BoxList {
-                boxes: vec![area; n],
-            })),
-        }
-    }
-
-    fn texts(texts: &[&str]) -> pb::Value {
-        let texts = texts
-            .iter()
-            .map(|t| pb::Text {
-                text: (*t).into(),
-                score: 1.0,
-                object: None,
-            })
-            .collect();
-        pb::Value {
-            value: Some(Value::Texts(pb::TextList {
-                texts,
-                objects: String::new(),
-            })),
-        }
-    }
-
-    fn labels(labels: &[&str]) -> pb::Value {
-        let labels = labels
-            .iter()
-            .map(|l| pb::Label {
-                label: (*l).into(),
-                score: 1.0,
-                object: None,
-            })
-            .collect();
-        pb::Value {
-            value: Some(Value::Labels(pb::LabelList {
-                labels,
-                objects: String::new(),
-            })),
-        }
-    }
-
-    #[test]
-    fn texts_go_to_vehicles_and_labels_to_people_when_lengths_are_equal() {
-        let outputs = HashMap::from([
-            ("people".to_owned(), boxes("person", 2)),
-            ("vehicles".to_owned(), boxes("vehicle", 2)),
-            ("plates".to_owned(), texts(&["AB12", ""])),
-            ("names".to_owned(), labels(&["ada", "bob"])),
-        ]);
-        let findings = Shown::from_outputs(&outputs).findings();
-        assert_eq!(findings.plates, ["AB12", ""]);
-        assert_eq!(findings.faces, ["ada", "bob"]);
-        assert_eq!((findings.vehicles.len(), findings.people.len()), (2, 2));
-    }
-
-    #[test]
-    fn what_says_which_box_it_belongs_to_is_shown_there() {
-        // Three boxes each, so that lengths say nothing; two labels for one box, none for another.
-        let label = |label: &str, object| pb::Label {
-            label: label.into(),
-            score: 1.0,
-            object: Some(object),
-        };
-        let list = pb::LabelList {
-            labels: vec![label("van", 2), label("lorry", 2), label("bus", 0)],
-            objects: "right".into(),
-        };
-        let kinds = pb::Value {
-            value: Some(Value::Labels(list)),
-        };
-        let mut outputs = HashMap::from([
-            ("left".to_owned(), boxes("person", 3)),
-            ("right".to_owned(), boxes("vehicle", 3)),
-            ("kinds".to_owned(), kinds),
-        ]);
-        let captions = |shown: &Shown, name: &str| -> Vec<String> {
-            let group = shown.groups.iter().find(|g| g.name == name).unwrap();
-            group.found.iter().map(|f| f.captions.join("/")).collect()
-        };
-        let shown = Shown::from_outputs(&outputs);
-        assert_eq!(captions(&shown, "right"), ["bus", "", "van/lorry"]);
-        assert_eq!(captions(&shown, "left"), ["", "", ""]);
-        // An index that no box has: no panic, and the lengths decide.
-        outputs.insert("right".to_owned(), boxes("vehicle", 1));
-        let shown = Shown::from_outputs(&outputs);
-        assert_eq!(captions(&shown, "left"), ["van", "lorry", "bus"]);
-    }
-
-    #[test]
-    fn one_output_of_both_classes_is_parted() {
-        let Some(Value::Boxes(mut both)) = boxes("vehicle", 3).value else {
-            unreachable!()
-        };
-        both.boxes[1].label = "person".into();
-        let value = pb::Value {
-            value: Some(Value::Boxes(both)),
-        };
-        let findings = Shown::from_outputs(&HashMap::from([("all".to_owned(), value)])).findings();
-        assert_eq!((findings.vehicles.len(), findings.people.len()), (2, 1));
-    }
-
-    #[test]
-    fn what_fits_no_boxes_is_a_note() {
-        let outputs = HashMap::from([("class".to_owned(), labels(&["cat"]))]);
-        let shown = Shown::from_outputs(&outputs);
-        assert_eq!(shown.notes, ["class: cat"]);
-        assert_eq!(shown.findings(), Findings::default());
-    }
-}
+mod tests;

@@ -182,7 +182,8 @@ fn value_to_json(value: &pb::Value) -> Json {
             .texts
             .iter()
             .map(|t| {
-                let text = json!({ "text": t.text, "score": short(t.score) });
+                let mut text = json!({ "text": t.text, "score": short(t.score) });
+                say_left_out(&mut text, t.left_out());
                 of_object(text, t.object, &list.objects)
             })
             .collect(),
@@ -190,13 +191,62 @@ fn value_to_json(value: &pb::Value) -> Json {
             .labels
             .iter()
             .map(|l| {
-                let label = json!({ "label": l.label, "score": short(l.score) });
+                let mut label = json!({ "label": l.label, "score": short(l.score) });
+                say_left_out(&mut label, l.left_out());
                 of_object(label, l.object, &list.objects)
             })
             .collect(),
-        Some(Value::Tensor(tensor)) => json!({ "shape": tensor.shape, "data": tensor.data }),
+        Some(Value::Tensor(tensor)) => {
+            let mut json = json!({ "shape": tensor.shape, "data": tensor.data });
+            if !tensor.left_out.is_empty() {
+                json["left_out"] = json!(tensor.left_out);
+            }
+            json
+        }
+        Some(Value::Masks(list)) => {
+            let one = |mask: &pb::Mask| {
+                let polygons = mask.polygons.iter().map(|p| points_to_json(&p.points));
+                let json = json!({ "polygons": polygons.collect::<Json>() });
+                of_object(json, mask.object, &list.objects)
+            };
+            list.masks.iter().map(one).collect()
+        }
+        Some(Value::Keypoints(list)) => {
+            let one = |of: &pb::Keypoints| {
+                let scores = of.scores.iter().map(|score| short(*score));
+                let json = json!({
+                    "points": points_to_json(&of.points),
+                    "scores": scores.collect::<Json>(),
+                });
+                of_object(json, of.object, &list.objects)
+            };
+            list.keypoints.iter().map(one).collect()
+        }
+        Some(Value::Embeddings(list)) => {
+            let one = |of: &pb::Embedding| {
+                let mut json = json!({ "embedding": of.values });
+                say_left_out(&mut json, of.left_out());
+                of_object(json, of.object, &list.objects)
+            };
+            list.embeddings.iter().map(one).collect()
+        }
         Some(Value::Data(data)) => json!({ "bytes": data.len() }),
         Some(Value::Picture(picture)) => json!({ "picture": [picture.width, picture.height] }),
+    }
+}
+
+/// Column and row of each point. A number without its row is left out: no server sends one.
+fn points_to_json(points: &[f32]) -> Json {
+    let pairs = points.as_chunks().0.iter();
+    pairs.map(|[x, y]| json!([short(*x), short(*y)])).collect()
+}
+
+/// Adds why its box was not looked at, if it was not.
+fn say_left_out(item: &mut Json, why: pb::LeftOut) {
+    match why {
+        pb::LeftOut::None => {}
+        pb::LeftOut::NoArea => item["left_out"] = "no_area".into(),
+        pb::LeftOut::OverLimit => item["left_out"] = "over_limit".into(),
     }
 }
 
@@ -230,6 +280,7 @@ mod tests {
                     text: "AB12".into(),
                     score: 0.9,
                     object: Some(1),
+                    ..Default::default()
                 }],
                 objects: "vehicles".into(),
             })),
@@ -272,6 +323,108 @@ mod tests {
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
                 "outputs": { "plates": [{ "text": "AB12", "score": 0.9, "object": 1, "of": "vehicles" }] }, "timings": [],
             })
+        );
+    }
+
+    fn json_of(value: Value) -> Json {
+        value_to_json(&pb::Value { value: Some(value) })
+    }
+
+    #[test]
+    fn masks_key_points_and_embeddings_name_their_objects() {
+        let polygon = |points: &[f32]| pb::Polygon {
+            points: points.to_vec(),
+        };
+        let mask = pb::Mask {
+            polygons: vec![polygon(&[1.0, 2.0, 3.0, 2.0, 3.0, 4.5]), polygon(&[])],
+            object: Some(0),
+        };
+        let masks = Value::Masks(pb::MaskList {
+            masks: vec![mask],
+            objects: "people".into(),
+        });
+        assert_eq!(
+            json_of(masks),
+            json!([{ "polygons": [[[1.0, 2.0], [3.0, 2.0], [3.0, 4.5]], []], "object": 0, "of": "people" }])
+        );
+        let keypoints = pb::Keypoints {
+            points: vec![10.0, 20.0, 30.0, 40.0],
+            scores: vec![0.5, 1.0],
+            object: Some(2),
+        };
+        let keypoints = Value::Keypoints(pb::KeypointList {
+            keypoints: vec![keypoints],
+            objects: String::new(),
+        });
+        assert_eq!(
+            json_of(keypoints),
+            json!([{ "points": [[10.0, 20.0], [30.0, 40.0]], "scores": [0.5, 1.0], "object": 2 }])
+        );
+        let embeddings = Value::Embeddings(pb::EmbeddingList {
+            embeddings: vec![pb::Embedding {
+                values: vec![0.5, -0.5],
+                ..Default::default()
+            }],
+            objects: String::new(),
+        });
+        assert_eq!(json_of(embeddings), json!([{ "embedding": [0.5, -0.5] }]));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_says_why() {
+        let over_limit = pb::LeftOut::OverLimit.into();
+        let label = pb::Label {
+            label: "unknown".into(),
+            left_out: over_limit,
+            ..Default::default()
+        };
+        let labels = Value::Labels(pb::LabelList {
+            labels: vec![label],
+            objects: String::new(),
+        });
+        assert_eq!(
+            json_of(labels),
+            json!([{ "label": "unknown", "score": 0.0, "left_out": "over_limit" }])
+        );
+        let text = pb::Text {
+            left_out: pb::LeftOut::NoArea.into(),
+            ..Default::default()
+        };
+        let texts = Value::Texts(pb::TextList {
+            texts: vec![text],
+            objects: String::new(),
+        });
+        assert_eq!(
+            json_of(texts),
+            json!([{ "text": "", "score": 0.0, "left_out": "no_area" }])
+        );
+        let embedding = pb::Embedding {
+            left_out: over_limit,
+            ..Default::default()
+        };
+        let embeddings = Value::Embeddings(pb::EmbeddingList {
+            embeddings: vec![embedding],
+            objects: String::new(),
+        });
+        assert_eq!(
+            json_of(embeddings),
+            json!([{ "embedding": [], "left_out": "over_limit" }])
+        );
+        let tensor = |left_out| {
+            json_of(Value::Tensor(pb::Tensor {
+                shape: vec![2, 1],
+                data: vec![0.5, 0.0],
+                left_out,
+                ..Default::default()
+            }))
+        };
+        assert_eq!(
+            tensor(vec![1]),
+            json!({ "shape": [2, 1], "data": [0.5, 0.0], "left_out": [1] })
+        );
+        assert_eq!(
+            tensor(vec![]),
+            json!({ "shape": [2, 1], "data": [0.5, 0.0] })
         );
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use prost::Message;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_picture::Damage;
+use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
-use spillgate_process::value::Value;
+use spillgate_process::value::{Keypoints, LeftOut, Mask, Value};
 use spillgate_proto::pb;
 use tonic::{Code, Status};
 
@@ -203,14 +204,18 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .iter()
         .filter_map(|output| {
             let value = record.job.output(output.from)?;
-            let objects = Objects::of(record, output.from);
+            let objects = match value {
+                Value::Masks(masks) => Objects::found_with(record, output.from, masks.len()),
+                Value::Keypoints(all) => Objects::found_with(record, output.from, all.len()),
+                _ => Objects::of(record, output.from),
+            };
             let value = wire_value(value, objects, record.sizes.scale());
             Some((output.name.clone(), value))
         })
         .collect()
 }
 
-/// The boxes that a module worked on, to which its texts, labels and tensors refer.
+/// The boxes to which the entries of a list or the rows of a tensor refer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Objects<'a> {
     /// Their number; 0 when the module worked on whole frames.
@@ -220,7 +225,7 @@ struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    /// The boxes of the module that this output belongs to.
+    /// The boxes that the module of this output worked on.
     fn of(record: &'a RequestRecord, from: PortRef) -> Self {
         let pipeline = &record.pipeline;
         let wired = pipeline.modules[from.module.idx()].inputs.iter().flatten();
@@ -232,10 +237,39 @@ impl<'a> Objects<'a> {
         let (Some((port, n)), None) = (boxes.next(), boxes.next()) else {
             return Objects::default();
         };
-        let output = pipeline.outputs.iter().find(|output| output.from == port);
         Objects {
             n,
-            output: output.map_or("", |output| &output.name),
+            output: name_of(record, port),
+        }
+    }
+
+    /// The boxes of so many masks or sets of key points: those that the module found with them, or those that it worked on.
+    fn found_with(record: &'a RequestRecord, from: PortRef, n: usize) -> Self {
+        let outputs = &record.pipeline.modules[from.module.idx()].outputs;
+        let found = outputs.iter().position(|(_, ty)| *ty == ValueType::Boxes);
+        let found = found.map(|idx| PortRef {
+            module: from.module,
+            port: idx as u16,
+        });
+        let found = found.map(|port| {
+            let n = match record.job.output(port) {
+                Some(Value::Boxes(boxes)) => boxes.len(),
+                _ => 0,
+            };
+            let output = name_of(record, port);
+            Objects { n, output }
+        });
+        Objects::of_each(n, found, Objects::of(record, from))
+    }
+
+    /// Those of so many entries, one a box: boxes that the module found, or else boxes that it worked on.
+    fn of_each(n: usize, found: Option<Objects<'a>>, worked_on: Objects<'a>) -> Self {
+        match found {
+            Some(found) if found.n == n => found,
+            _ if worked_on.n == n => worked_on,
+            // Boxes that nothing else uses stay in the process that found them.
+            Some(Objects { n: 0, output: "" }) => Objects { n, output: "" },
+            _ => Objects::default(),
         }
     }
 
@@ -251,6 +285,48 @@ impl<'a> Objects<'a> {
             Some(_) => self.output.to_owned(),
             None => String::new(),
         }
+    }
+}
+
+/// The output of the pipeline that contains this output of a module; empty when there is none.
+fn name_of(record: &RequestRecord, port: PortRef) -> &str {
+    let mut outputs = record.pipeline.outputs.iter();
+    let output = outputs.find(|output| output.from == port);
+    output.map_or("", |output| &output.name)
+}
+
+fn wire_left_out(why: Option<LeftOut>) -> i32 {
+    match why {
+        None => pb::LeftOut::None,
+        Some(LeftOut::NoArea) => pb::LeftOut::NoArea,
+        Some(LeftOut::OverLimit) => pb::LeftOut::OverLimit,
+    }
+    .into()
+}
+
+fn wire_mask(mask: &Mask, object: Option<u32>, scale: (f32, f32)) -> pb::Mask {
+    let polygon = |points: &Vec<[f32; 2]>| {
+        let points = points.iter();
+        pb::Polygon {
+            points: points
+                .flat_map(|[x, y]| [x * scale.0, y * scale.1])
+                .collect(),
+        }
+    };
+    pb::Mask {
+        polygons: mask.polygons.iter().map(polygon).collect(),
+        object,
+    }
+}
+
+fn wire_keypoints(of: &Keypoints, object: Option<u32>, scale: (f32, f32)) -> pb::Keypoints {
+    let points = of.points.iter();
+    pb::Keypoints {
+        points: points
+            .flat_map(|p| [p.x * scale.0, p.y * scale.1])
+            .collect(),
+        scores: of.points.iter().map(|p| p.score).collect(),
+        object,
     }
 }
 
@@ -283,6 +359,7 @@ fn wire_value(value: &Value, objects: Objects<'_>, scale: (f32, f32)) -> pb::Val
                 text: t.text.clone(),
                 score: t.score,
                 object: objects.index(i, n),
+                left_out: wire_left_out(t.left_out),
             });
             Wire::Texts(pb::TextList {
                 texts: texts.collect(),
@@ -295,6 +372,7 @@ fn wire_value(value: &Value, objects: Objects<'_>, scale: (f32, f32)) -> pb::Val
                 label: l.label.to_string(),
                 score: l.score,
                 object: objects.index(i, n),
+                left_out: wire_left_out(l.left_out),
             });
             Wire::Labels(pb::LabelList {
                 labels: labels.collect(),
@@ -308,7 +386,38 @@ fn wire_value(value: &Value, objects: Objects<'_>, scale: (f32, f32)) -> pb::Val
                 Some(rows) if *rows == objects.n as i64 => objects.name(objects.n),
                 _ => String::new(),
             },
+            left_out: tensor.left_out.clone(),
         }),
+        Value::Masks(masks) => {
+            let n = masks.len();
+            let all = masks.iter().enumerate();
+            let masks = all.map(|(i, mask)| wire_mask(mask, objects.index(i, n), scale));
+            Wire::Masks(pb::MaskList {
+                masks: masks.collect(),
+                objects: objects.name(n),
+            })
+        }
+        Value::Keypoints(all) => {
+            let n = all.len();
+            let each = all.iter().enumerate();
+            let keypoints = each.map(|(i, of)| wire_keypoints(of, objects.index(i, n), scale));
+            Wire::Keypoints(pb::KeypointList {
+                keypoints: keypoints.collect(),
+                objects: objects.name(n),
+            })
+        }
+        Value::Embeddings(all) => {
+            let n = all.len();
+            let embeddings = all.iter().enumerate().map(|(i, of)| pb::Embedding {
+                values: of.values.clone(),
+                object: objects.index(i, n),
+                left_out: wire_left_out(of.left_out),
+            });
+            Wire::Embeddings(pb::EmbeddingList {
+                embeddings: embeddings.collect(),
+                objects: objects.name(n),
+            })
+        }
     };
     pb::Value { value: Some(wire) }
 }
@@ -365,5 +474,27 @@ mod tests {
             (of(2).name(0), of(0).name(0)),
             (String::new(), String::new())
         );
+    }
+
+    #[test]
+    fn masks_are_of_boxes_that_were_found_with_them_or_worked_on() {
+        let of = |n, output| Objects { n, output };
+        let each = |n, found, worked_on| {
+            let Objects { n, output } = Objects::of_each(n, found, worked_on);
+            (n, output)
+        };
+        let (none, own) = (Objects::default(), Some(of(2, "own")));
+        assert_eq!(each(2, own, none), (2, "own"));
+        assert_eq!(each(2, own, of(2, "given")), (2, "own"));
+        assert_eq!(each(3, own, of(3, "given")), (3, "given"));
+        assert_eq!(each(3, own, none), (0, ""), "nobody knows whose");
+        // A type with an output of boxes that has none where boxes are wired.
+        let empty = Some(of(0, ""));
+        assert_eq!(each(3, empty, of(3, "given")), (3, "given"));
+        // Boxes that stay where they were found.
+        assert_eq!(each(3, empty, none), (3, ""));
+        assert_eq!(each(3, Some(of(0, "own")), none), (0, ""), "there are none");
+        assert_eq!(each(3, None, none), (0, ""));
+        assert_eq!(each(3, None, of(3, "given")), (3, "given"));
     }
 }

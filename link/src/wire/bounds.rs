@@ -15,6 +15,8 @@ pub const SPAN_MAX: Duration = Duration::from_secs(1_000_000_000);
 pub const RATIO_MAX: f64 = 1e6;
 /// Most dimensions of a tensor: as many as libtorch has.
 pub const DIMENSIONS_MAX: usize = 64;
+/// Most polygons of a mask.
+pub const POLYGONS_MAX: usize = 1 << 16;
 /// Most requests in a list: no pipeline has more in flight.
 pub const REQUESTS_MAX: usize = spillgate_pipeline::spec::IN_FLIGHT_MAX as usize;
 /// Most bytes of the reason for which a peer is refused.

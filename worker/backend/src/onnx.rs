@@ -367,10 +367,7 @@ fn filled<'a>(lists: impl Iterator<Item = &'a Tensor> + Clone) -> Result<Tensor,
         data.resize(n * row, FILLER);
     }
     let shape = [n as i64, *longest].into_iter().chain(rest.iter().copied());
-    Ok(Tensor {
-        shape: shape.collect(),
-        data,
-    })
+    Ok(Tensor::new(shape.collect(), data))
 }
 
 /// The first rows of an output of `size` rows.

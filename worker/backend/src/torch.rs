@@ -333,7 +333,7 @@ fn to_host(tensor: &tch::Tensor) -> Result<Tensor, tch::TchError> {
     let mut data = vec![0.0; tensor.numel()];
     let n = data.len();
     tensor.f_copy_data(&mut data, n)?;
-    Ok(Tensor { shape, data })
+    Ok(Tensor::new(shape, data))
 }
 
 /// libtorch's message, without its C++ and TorchScript backtraces.
@@ -491,6 +491,7 @@ mod tests {
         let short = Tensor {
             shape: vec![1, 3],
             data: vec![0.0; 2],
+            left_out: Vec::new(),
         };
         is_clean(&model.forward(&[short]).expect_err("too short").to_string());
         is_clean(&model.forward(&[]).expect_err("no input").to_string());

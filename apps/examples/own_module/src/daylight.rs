@@ -76,6 +76,7 @@ impl DaylightOperator {
         let label = Label {
             label: label.into(),
             score: 1.0,
+            left_out: None,
         };
         Value::Labels([label].into())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use spillgate_backend::operator::{Inputs, OperatorError, Outputs, Pass};
-use spillgate_process::value::{Detection, Image, Tensor, Value};
+use spillgate_process::value::{Detection, Image, LeftOut, Tensor, Value};
 
 use crate::input::InputBuffers;
 use crate::resample::{PixelFormat, Place, Region, Resampler, Target};
@@ -166,34 +166,34 @@ impl Crops {
     /// are made of the items of a request, one a box, in the order of its boxes. There is no input where there are no objects.
     ///
     /// If a frame has more than `limit` objects, those with the lowest scores are left out, and boxes without area too;
-    /// their item is `missing`.
-    pub(crate) fn pass<T: Clone + Send + 'static>(
+    /// their item is `missing`, which is told why.
+    pub(crate) fn pass<T: Send + 'static>(
         &self,
         frames: Frames<'_>,
-        missing: T,
+        missing: impl Fn(LeftOut) -> T + Send + 'static,
         read: impl FnOnce(usize, Tensor) -> Result<Vec<T>, OperatorError> + Send + 'static,
         outputs: impl Fn(Vec<T>) -> Outputs + Send + 'static,
     ) -> Pass {
         let (input, cut) = self.cut(frames, |n| self.buffers.rows(n));
         let buffers = self.buffers.clone();
         Pass::new(input, move |passed| {
-            let n = cut.places.len();
+            let n = cut.n;
             let items = passed.map(|(input, output)| {
                 let rows = input.shape[0];
                 buffers.give_back(input);
                 let first = output?.into_iter().next().ok_or_else(no_output)?;
                 read(n, without_filling(first, rows, n))
             });
-            let results = cut.items(&missing, items).into_iter();
+            let results = cut.items(missing, items).into_iter();
             results.map(|items| items.map(&outputs)).collect()
         })
     }
 
     /// The same at once, for types that run several passes: `forward` makes one item of each object.
-    pub(crate) fn run<T: Clone>(
+    pub(crate) fn run<T>(
         &self,
         frames: Frames<'_>,
-        missing: &T,
+        missing: impl Fn(LeftOut) -> T,
         forward: impl FnOnce(&Tensor) -> Result<Vec<T>, OperatorError>,
     ) -> Vec<Result<Vec<T>, OperatorError>> {
         let (input, cut) = self.cut(frames, |n| n);
@@ -207,18 +207,18 @@ impl Crops {
 
     /// Cuts out all objects, into an input of as many rows as `rows` says for them.
     fn cut(&self, frames: Frames<'_>, rows: impl Fn(usize) -> usize) -> (Option<Tensor>, Cut) {
-        let mut places = Vec::new();
         let mut sources = Vec::new();
         let mut boxes = Vec::with_capacity(frames.len());
-        for (request, frame) in frames.into_iter().enumerate() {
+        for frame in frames {
             boxes.push(frame.map(|(image, boxes)| {
-                for idx in chosen(&boxes, self.limit) {
-                    places.push((request, idx));
-                    sources.push((image, self.region(boxes[idx])));
-                }
-                boxes.len()
+                let left_out = left_out(&boxes, self.limit);
+                let all = boxes.iter().zip(&left_out);
+                let looked_at = all.filter_map(|(b, why)| why.is_none().then_some(*b));
+                sources.extend(looked_at.map(|b| (image, self.region(b))));
+                left_out
             }));
         }
+        let n = sources.len();
         let place = Place {
             x: 0,
             y: 0,
@@ -237,7 +237,7 @@ impl Crops {
             self.buffers.fill(rows, size, &self.format, paint).0
         };
         let input = (!sources.is_empty()).then(fill);
-        (input, Cut { places, boxes })
+        (input, Cut { n, boxes })
     }
 
     fn region(&self, b: &Detection) -> Region {
@@ -273,57 +273,58 @@ fn without_filling(mut output: Tensor, rows: i64, n: usize) -> Tensor {
 
 /// What was cut out of a batch.
 struct Cut {
-    /// Request and box of each object.
-    places: Vec<(usize, usize)>,
-    /// Boxes of each request.
-    boxes: Vec<Result<usize, OperatorError>>,
+    /// Objects that were cut out.
+    n: usize,
+    /// Of each request the boxes, and why they were left out.
+    boxes: Vec<Result<Vec<Option<LeftOut>>, OperatorError>>,
 }
 
 impl Cut {
-    /// One item a box for each request. `items` has one for each object that was cut out.
-    fn items<T: Clone>(
+    /// One item a box for each request. `items` has one for each object that was cut out, in order.
+    fn items<T>(
         self,
-        missing: &T,
+        missing: impl Fn(LeftOut) -> T,
         items: Option<Result<Vec<T>, OperatorError>>,
     ) -> Vec<Result<Vec<T>, OperatorError>> {
-        let Cut { places, boxes } = self;
-        let of = |n: Result<usize, OperatorError>| n.map(|n| vec![missing.clone(); n]);
-        let mut results: Vec<_> = boxes.into_iter().map(of).collect();
-        match items {
-            None => {}
-            Some(Ok(items)) => {
-                debug_assert_eq!(items.len(), places.len(), "one item an object");
-                for ((request, idx), item) in places.into_iter().zip(items) {
-                    if let Ok(list) = &mut results[request] {
-                        list[idx] = item;
-                    }
-                }
-            }
-            // Requests without objects did not need the model.
-            Some(Err(error)) => {
-                for (request, _) in places {
-                    results[request] = Err(OperatorError::Other(error.to_string()));
-                }
-            }
+        let mut items = items.unwrap_or_else(|| Ok(Vec::new())).map(Vec::into_iter);
+        if let Ok(items) = &items {
+            debug_assert_eq!(items.len(), self.n, "one item an object");
         }
-        results
+        let mut item = |why: Option<LeftOut>| match (why, &mut items) {
+            (Some(why), _) => Ok(missing(why)),
+            (None, Ok(items)) => items.next().ok_or_else(|| {
+                OperatorError::Other("the model gave fewer results than objects".to_owned())
+            }),
+            // Requests without objects did not need the model.
+            (None, Err(error)) => Err(OperatorError::Other(error.to_string())),
+        };
+        let boxes = self.boxes.into_iter();
+        boxes
+            .map(|all| all?.into_iter().map(&mut item).collect())
+            .collect()
     }
 }
 
-/// Indices of the boxes to work on, in order: those with an area, of highest score where `limit` cuts.
-fn chosen(boxes: &[&Detection], limit: usize) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..boxes.len())
-        .filter(|i| {
-            let b = boxes[*i];
-            [b.x0, b.y0, b.x1, b.y1].iter().all(|v| v.is_finite()) && b.x1 > b.x0 && b.y1 > b.y0
-        })
+/// Of each box, why it is left out: those without area are, and of the others those of lowest score over `limit`.
+fn left_out(boxes: &[&Detection], limit: usize) -> Vec<Option<LeftOut>> {
+    let has_area = |b: &Detection| {
+        [b.x0, b.y0, b.x1, b.y1].iter().all(|v| v.is_finite()) && b.x1 > b.x0 && b.y1 > b.y0
+    };
+    let all = boxes.iter();
+    let mut left_out: Vec<_> = all
+        .map(|b| (!has_area(b)).then_some(LeftOut::NoArea))
         .collect();
-    if all.len() > limit {
-        all.sort_by(|a, b| boxes[*b].score.total_cmp(&boxes[*a].score).then(a.cmp(b)));
-        all.truncate(limit);
-        all.sort_unstable();
+    let with_area = left_out.iter().enumerate();
+    let mut with_area: Vec<usize> = with_area
+        .filter_map(|(i, why)| why.is_none().then_some(i))
+        .collect();
+    if with_area.len() > limit {
+        with_area.sort_by(|a, b| boxes[*b].score.total_cmp(&boxes[*a].score).then(a.cmp(b)));
+        for i in &with_area[limit..] {
+            left_out[*i] = Some(LeftOut::OverLimit);
+        }
     }
-    all
+    left_out
 }
 
 /// The picture and boxes of each request.
@@ -373,5 +374,54 @@ fn all_of(image: &Image) -> Detection {
         class: 0,
         label: Arc::from(""),
         score: 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn detection() -> impl Strategy<Value = Detection> {
+        let place = || prop_oneof![4 => (-3i8..4).prop_map(f32::from), 1 => Just(f32::NAN)];
+        let corners = (place(), place(), place(), place());
+        // Few scores, so that some are equal.
+        (corners, 0u8..4).prop_map(|((x0, y0, x1, y1), score)| Detection {
+            x0,
+            y0,
+            x1,
+            y1,
+            class: 0,
+            label: Arc::from(""),
+            score: f32::from(score) / 4.0,
+        })
+    }
+
+    /// Of each box alone: whether as many others as may be looked at come before it.
+    fn why(boxes: &[&Detection], idx: usize, limit: usize) -> Option<LeftOut> {
+        let has_area = |b: &Detection| {
+            let is_finite = (b.x0 + b.y0 + b.x1 + b.y1).is_finite();
+            is_finite && (b.x1 - b.x0).max(0.0) * (b.y1 - b.y0).max(0.0) > 0.0
+        };
+        if !has_area(boxes[idx]) {
+            return Some(LeftOut::NoArea);
+        }
+        let before = (0..boxes.len()).filter(|other| {
+            let (score, own) = (boxes[*other].score, boxes[idx].score);
+            has_area(boxes[*other]) && (score > own || score == own && *other < idx)
+        });
+        (before.count() >= limit).then_some(LeftOut::OverLimit)
+    }
+
+    proptest! {
+        #[test]
+        fn a_box_is_left_out_for_its_area_or_for_better_ones(
+            boxes in proptest::collection::vec(detection(), 0..12), limit in 1usize..8,
+        ) {
+            let boxes: Vec<&Detection> = boxes.iter().collect();
+            let expected: Vec<_> = (0..boxes.len()).map(|i| why(&boxes, i, limit)).collect();
+            prop_assert_eq!(left_out(&boxes, limit), expected);
+        }
     }
 }

@@ -7,7 +7,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_process::value::{Label, Tensor, Value};
+use spillgate_process::value::{Label, LeftOut, Tensor, Value};
 
 use crate::batch::{Crops, Parts, example_boxes, example_image, list, only, pass_over_pictures};
 use crate::input::InputBuffers;
@@ -143,6 +143,7 @@ impl Best {
             let label = |(class, score): (usize, f32)| Label {
                 label: Arc::clone(&classes[class]),
                 score,
+                left_out: None,
             };
             let top = top(row, self.k).into_iter().filter(reach);
             top.map(label).collect()
@@ -158,22 +159,26 @@ impl Best {
         n: usize,
         scores: Tensor,
     ) -> Result<Vec<Vec<Label>>, OperatorError> {
-        let missing = self.missing(variant);
+        let unknown = self.missing(variant)(None);
         let mut all = self.of(variant, n, scores)?;
         for labels in &mut all {
             let there = labels.len();
-            labels.extend_from_slice(&missing[there..]);
+            labels.extend_from_slice(&unknown[there..]);
         }
         Ok(all)
     }
 
-    /// The labels of a box of which no class is known.
-    fn missing(&self, variant: usize) -> Vec<Label> {
-        let unknown = Label {
-            label: Arc::from("unknown"),
-            score: 0.0,
-        };
-        vec![unknown; self.k.min(self.variants[variant].classes.len())]
+    /// The labels of a box of which no class is known, perhaps since it was not looked at.
+    fn missing(&self, variant: usize) -> impl Fn(Option<LeftOut>) -> Vec<Label> + Send + use<> {
+        let n = self.k.min(self.variants[variant].classes.len());
+        move |why| {
+            let unknown = Label {
+                label: Arc::from("unknown"),
+                score: 0.0,
+                left_out: why,
+            };
+            vec![unknown; n]
+        }
     }
 }
 
@@ -182,9 +187,10 @@ impl Prepare for Best {
         let best = self.clone();
         let Variant { crops, fit, .. } = &best.variants[variant];
         if best.with_boxes {
+            let missing = best.missing(variant);
             return crops.pass(
                 Parts::of(batch, true).frames(),
-                best.missing(variant),
+                move |why| missing(Some(why)),
                 move |n, scores| self.of_boxes(variant, n, scores),
                 |labels| vec![Value::Labels(list(labels.concat()))],
             );

@@ -11,11 +11,11 @@ use spillgate_process::value::{Detection, Tensor, Value};
 
 use crate::batch::{example_image, list, pass_over_pictures};
 use crate::boxes::{Suppress, suppress};
+use crate::broken_boxes::BrokenBoxes;
 use crate::facts::Facts;
 use crate::heads::{Decoded, Decoder, Expected, Head};
 use crate::input::InputBuffers;
 use crate::labels;
-use crate::left_out::LeftOut;
 use crate::letterbox::Fit;
 use crate::models::Models;
 use crate::one_pass::{OnePass, OnePassOperator};
@@ -122,7 +122,7 @@ impl ModuleKind for Detector {
                 fit: picture::fit(&options, &facts, fit)?,
                 format: picture::format(&options, &facts)?,
                 groups: classes.iter().map(|c| group(c)).collect(),
-                left_out: LeftOut::new(&context.module.name, &model),
+                broken: BrokenBoxes::new(&context.module.name, &model),
                 model,
                 heads,
                 facts,
@@ -154,7 +154,7 @@ struct Variant {
     classes: Arc<[Arc<str>]>,
     /// By class: whether it is a vehicle, whether it is a person.
     groups: Vec<(bool, bool)>,
-    left_out: LeftOut,
+    broken: BrokenBoxes,
 }
 
 struct Objects {
@@ -227,7 +227,7 @@ impl Objects {
             }
             all.push(detection);
         }
-        variant.left_out.count(left_out);
+        variant.broken.count(left_out);
         vec![
             Value::Boxes(list(all)),
             Value::Boxes(list(vehicles)),

@@ -12,7 +12,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_process::value::{Label, Tensor, Value};
+use spillgate_process::value::{Label, LeftOut, Tensor, Value};
 
 use crate::batch::{Crops, Parts, all_fail, example_boxes, example_image, list};
 use crate::input::InputBuffers;
@@ -190,8 +190,9 @@ impl Exits {
                         Some((class, score)) => Label {
                             label: Arc::clone(&classes[class]),
                             score,
+                            left_out: None,
                         },
-                        None => unknown(),
+                        None => unknown(None),
                     };
                     named[staying[i]] = Some(Named {
                         label,
@@ -227,12 +228,12 @@ impl Operator for EarlyExitOperator {
         }
         let Variant { crops, classes } = &variants[variant];
         // Boxes over the frame's bound keep their place.
-        let missing = Named {
-            label: unknown(),
+        let missing = |why| Named {
+            label: unknown(Some(why)),
             exit: 0,
         };
         let parts = Parts::of(batch, *with_boxes);
-        let results = crops.run(parts.frames(), &missing, |input| {
+        let results = crops.run(parts.frames(), missing, |input| {
             exits.run(models, variant, classes, input)
         });
         results.into_iter().map(|r| r.map(outputs)).collect()
@@ -246,19 +247,24 @@ impl Operator for EarlyExitOperator {
     }
 }
 
-/// The label of a part of which no class is known.
-fn unknown() -> Label {
+/// The label of a part of which no class is known, perhaps since it was not looked at.
+fn unknown(left_out: Option<LeftOut>) -> Label {
     Label {
         label: Arc::from("unknown"),
         score: 0.0,
+        left_out,
     }
 }
 
 fn outputs(named: Vec<Named>) -> Outputs {
-    let exits = Tensor::new(
+    let mut exits = Tensor::new(
         vec![named.len() as i64],
         named.iter().map(|one| one.exit as f32).collect(),
     );
+    let all = (0..).zip(&named);
+    exits.left_out = all
+        .filter_map(|(row, one)| one.label.left_out.map(|_| row))
+        .collect();
     let labels = named.into_iter().map(|one| one.label).collect();
     vec![Value::Labels(list(labels)), Value::Tensor(Arc::new(exits))]
 }

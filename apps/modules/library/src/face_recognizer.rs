@@ -88,6 +88,7 @@ impl ModuleKind for FaceRecognizer {
         let unknown = Label {
             label: Arc::from(UNKNOWN),
             score: 0.0,
+            left_out: None,
         };
         let faces = Faces {
             crops,
@@ -136,6 +137,7 @@ impl Faces {
             Label {
                 label: Arc::clone(label),
                 score,
+                left_out: None,
             }
         };
         let rows = scores.data.chunks_exact_mut(names.len());
@@ -146,9 +148,13 @@ impl Faces {
 impl Prepare for Faces {
     fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
         let faces = self.clone();
+        let unknown = faces.unknown.clone();
         faces.crops.pass(
             frames_with_boxes(batch),
-            faces.unknown.clone(),
+            move |why| Label {
+                left_out: Some(why),
+                ..unknown.clone()
+            },
             move |n, scores| self.names(variant, n, scores),
             |names| vec![Value::Labels(list(names))],
         )

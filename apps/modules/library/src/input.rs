@@ -97,7 +97,7 @@ impl InputBuffers {
             false => vec![n, 3, h, w],
         };
         let painted = parts.into_iter().flatten().collect();
-        (Tensor { shape, data }, painted)
+        (Tensor::new(shape, data), painted)
     }
 
     /// A tensor is not needed any more.

@@ -16,6 +16,7 @@
 mod batch;
 pub mod bounds;
 mod boxes;
+mod broken_boxes;
 mod classifier;
 mod detector;
 mod early_exit;
@@ -24,7 +25,6 @@ mod facts;
 mod heads;
 mod input;
 mod labels;
-mod left_out;
 pub mod letterbox;
 mod model;
 mod models;

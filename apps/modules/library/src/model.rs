@@ -116,6 +116,7 @@ impl Network {
         let tensor = |i| Tensor {
             shape: output.shape[1..].to_vec(),
             data: output.row(i).to_vec(),
+            left_out: Vec::new(),
         };
         Ok((0..n)
             .map(|i| vec![Value::Tensor(Arc::new(tensor(i)))])
@@ -148,7 +149,7 @@ impl Prepare for Network {
         let known = shape.clone();
         crops.pass(
             Parts::of(batch, true).frames(),
-            None,
+            |_| None,
             move |n, output| {
                 let rows = self.rows(variant, n, &output)?;
                 let _ = known.set(output.shape[1..].to_vec());
@@ -184,9 +185,13 @@ fn stacked(rows: &[Row], shape: &[i64]) -> Value {
             None => data.resize(data.len() + n_row, 0.0),
         }
     }
+    let left_out = (0..)
+        .zip(rows)
+        .filter_map(|(i, row)| row.is_none().then_some(i));
     let shape = std::iter::once(rows.len() as i64).chain(shape.iter().copied());
     Value::Tensor(Arc::new(Tensor {
         shape: shape.collect(),
         data,
+        left_out: left_out.collect(),
     }))
 }

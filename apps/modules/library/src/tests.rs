@@ -1,6 +1,7 @@
 //! The modules against a fake backend: what goes into a model, what comes out of a module, what fails.
 
 mod dynamic;
+mod left_out;
 mod model;
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_process::value::{Tensor, Text, Value};
+use spillgate_process::value::{LeftOut, Tensor, Text, Value};
 
 use crate::batch::{all_fail, list};
 use crate::models::Models;
@@ -246,6 +246,7 @@ impl Writing {
         let empty = Text {
             text: String::new(),
             score: 1.0,
+            left_out: None,
         };
         let mut texts = vec![empty; n_all];
         // The members that are still in the batch, by ordinal.
@@ -302,9 +303,10 @@ impl Operator for TextGeneratorOperator {
         if let Err(error) = self.models.check(variant) {
             return all_fail(batch.len(), &error);
         }
-        let unwritten = Text {
+        let unwritten = |left_out| Text {
             text: String::new(),
             score: 0.0,
+            left_out,
         };
         let mut data = Vec::new();
         // Request and text of each row.
@@ -313,16 +315,23 @@ impl Operator for TextGeneratorOperator {
         for (request, inputs) in batch.iter().enumerate() {
             let rows = self.reading.rows(inputs, self.from_texts);
             results.push(rows.map(|rows| {
-                let n = rows.len();
-                let some = rows
-                    .into_iter()
-                    .enumerate()
-                    .filter_map(|(i, r)| Some((i, r?)));
-                for (i, row) in some.take(self.limit) {
+                // Of a box that was not looked at there is no text to go on from.
+                let mut left_out: Vec<Option<LeftOut>> = match inputs.get(1) {
+                    Some(Some(Value::Texts(texts))) => texts.iter().map(|t| t.left_out).collect(),
+                    _ => vec![None; rows.len()],
+                };
+                let mut n_read = 0;
+                for (i, row) in rows.into_iter().enumerate() {
+                    let Some(row) = row else { continue };
+                    if n_read == self.limit {
+                        left_out[i] = Some(LeftOut::OverLimit);
+                        continue;
+                    }
+                    n_read += 1;
                     places.push((request, i));
                     data.extend(row);
                 }
-                vec![unwritten.clone(); n]
+                left_out.into_iter().map(unwritten).collect()
             }));
         }
         if !places.is_empty() {
@@ -364,7 +373,11 @@ impl Operator for TextGeneratorOperator {
             .take(width.div_ceil(2))
             .collect();
         if self.from_texts {
-            let text = Text { text, score: 1.0 };
+            let text = Text {
+                text,
+                score: 1.0,
+                left_out: None,
+            };
             vec![None, Some(Value::Texts(list(vec![text; objects])))]
         } else {
             vec![Some(Value::Bytes(text.into_bytes().into())), None]

@@ -142,7 +142,11 @@ impl Letters {
             score = score.min(letter_score);
         }
         let score = if text.is_empty() { 0.0 } else { score };
-        Text { text, score }
+        Text {
+            text,
+            score,
+            left_out: None,
+        }
     }
 }
 
@@ -170,9 +174,10 @@ impl Lines {
 impl Prepare for Lines {
     fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
         let lines = self.clone();
-        let missing = Text {
+        let missing = |why| Text {
             text: String::new(),
             score: 0.0,
+            left_out: Some(why),
         };
         lines.crops.pass(
             frames_with_boxes(batch),

@@ -122,6 +122,7 @@ fn classes_that_do_not_fit_are_told() {
     let mut tally = Tally::over(&classes, Kind::Class);
     let label = |name: &str| {
         let label = Label {
+            left_out: None,
             label: name.into(),
             score: 0.9,
         };

@@ -70,6 +70,7 @@ fn taken<T: PrimitiveTensorElementType>(
     Ok(Tensor {
         shape: shape.to_vec(),
         data: numbers.iter().map(number).collect(),
+        left_out: Vec::new(),
     })
 }
 
@@ -89,5 +90,6 @@ fn truths(value: ValueRef<'_>) -> Result<Tensor, String> {
     Ok(Tensor {
         shape,
         data: bytes.iter().map(number).collect(),
+        left_out: Vec::new(),
     })
 }

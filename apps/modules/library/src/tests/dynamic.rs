@@ -1,5 +1,7 @@
 //! The modules whose batches shrink, against a fake backend: who goes on, who leaves, what fails alone.
 
+use spillgate_process::value::{LeftOut, Text};
+
 use super::*;
 
 type Part = Arc<dyn Fn(&str, &[Tensor]) -> Tensor + Send + Sync>;
@@ -157,6 +159,14 @@ fn each_box_leaves_on_its_own() {
         inputs
     };
     let results = who.run(0, &[frame(0, 2), frame(2, 6), frame(1, 0)]);
+    let [Value::Labels(labels), Value::Tensor(exits)] = &results[1].as_ref().expect("runs")[..]
+    else {
+        panic!("{results:?}")
+    };
+    let why: Vec<_> = labels.iter().map(|label| label.left_out).collect();
+    let over = Some(LeftOut::OverLimit);
+    assert_eq!(why, [over, over, None, None, None, None]);
+    assert_eq!(exits.left_out, [0, 1]);
     let results: Vec<_> = results.into_iter().map(name_and_exit).collect();
     assert_eq!(results[0], ("easy easy".to_owned(), vec![1.0, 1.0]));
     // `limits.objects` is 4: the two of lowest score are left out and keep their place.
@@ -332,9 +342,10 @@ fn one_text_for_each_text_that_came() {
     let fake = Parts::new(as_often_as_said);
     let mut say = build_say(&fake, true, "others: skip").expect("builds");
     let texts = |all: &[&str]| {
-        let text = |t: &&str| spillgate_process::value::Text {
+        let text = |t: &&str| Text {
             text: (*t).to_owned(),
             score: 1.0,
+            left_out: None,
         };
         let all: Vec<_> = all.iter().map(text).collect();
         vec![None, Some(Value::Texts(Arc::from(all)))]
@@ -352,6 +363,34 @@ fn one_text_for_each_text_that_came() {
     assert_eq!(results[2], ["a", "aa", "aaa", "aaaa", ""]);
     assert_eq!(results[3], [""; 0]);
     assert_eq!(fake.sizes("net.pt"), [5]);
+}
+
+#[test]
+fn a_text_that_is_not_gone_on_from_says_why() {
+    let fake = Parts::new(as_often_as_said);
+    let mut say = build_say(&fake, true, "").expect("builds");
+    let text = |text: &str, left_out| Text {
+        text: text.to_owned(),
+        score: 1.0,
+        left_out,
+    };
+    // Its box was not looked at; nothing was read there; the last one is over the bound of four.
+    let all = [
+        text("", Some(LeftOut::NoArea)),
+        text("", None),
+        text("1", None),
+        text("2", None),
+        text("3", None),
+        text("1", None),
+        text("2", None),
+    ];
+    let outputs = one(say.run(0, &[vec![None, Some(Value::Texts(Arc::from(all)))]]));
+    let [Value::Texts(texts)] = &outputs.expect("runs")[..] else {
+        panic!("not one output of texts")
+    };
+    let why: Vec<_> = texts.iter().map(|text| text.left_out).collect();
+    let (flat, over) = (Some(LeftOut::NoArea), Some(LeftOut::OverLimit));
+    assert_eq!(why, [flat, None, None, None, None, None, over]);
 }
 
 #[test]

@@ -63,16 +63,14 @@ fn each_box_is_cut_out_and_has_its_row() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let rows = vec![0.0, 0.0, 0.0, 0.0, 255.0, 510.0];
+    let rows = Tensor {
+        left_out: vec![1],
+        ..Tensor::new(vec![3, 2, 1], vec![0.0, 0.0, 0.0, 0.0, 255.0, 510.0])
+    };
     let empty = Tensor::new(vec![0, 2, 1], vec![]);
     assert_eq!(
         tensors,
-        [
-            Some(Tensor::new(vec![3, 2, 1], rows)),
-            Some(empty.clone()),
-            None,
-            Some(empty)
-        ]
+        [Some(rows), Some(empty.clone()), None, Some(empty)]
     );
 }
 

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 
 use spillgate_link::wire::{Carried, Parcel};
 use spillgate_picture::{Frame, FrameFormat};
-use spillgate_process::value::{Detection, Image, Label, Tensor, Text, Value};
+use spillgate_process::value::{
+    Detection, Embedding, Image, Keypoint, Keypoints, Label, LeftOut, Mask, Tensor, Text, Value,
+};
 
 use super::{module, text};
 
@@ -72,6 +74,9 @@ fn value() -> impl Strategy<Value = Value> {
         vec(read(), 0..4).prop_map(|texts| Value::Texts(texts.into())),
         vec(label(), 0..4).prop_map(|labels| Value::Labels(labels.into())),
         tensor().prop_map(|tensor| Value::Tensor(Arc::new(tensor))),
+        vec(mask(), 0..4).prop_map(|masks| Value::Masks(masks.into())),
+        vec(keypoints(), 0..4).prop_map(|all| Value::Keypoints(all.into())),
+        vec(embedding(), 0..4).prop_map(|all| Value::Embeddings(all.into())),
     ]
 }
 
@@ -104,20 +109,50 @@ fn detection() -> impl Strategy<Value = Detection> {
 }
 
 fn read() -> impl Strategy<Value = Text> {
-    (text(), float()).prop_map(|(text, score)| Text { text, score })
+    (text(), float(), left_out()).prop_map(|(text, score, left_out)| Text {
+        text,
+        score,
+        left_out,
+    })
+}
+
+fn left_out() -> impl Strategy<Value = Option<LeftOut>> {
+    let all = [None, Some(LeftOut::NoArea), Some(LeftOut::OverLimit)];
+    proptest::sample::select(all.to_vec())
+}
+
+fn mask() -> impl Strategy<Value = Mask> {
+    let point = (float(), float()).prop_map(|(x, y)| [x, y]);
+    vec(vec(point, 0..5), 0..3).prop_map(|polygons| Mask { polygons })
+}
+
+fn keypoints() -> impl Strategy<Value = Keypoints> {
+    let point = (float(), float(), float()).prop_map(|(x, y, score)| Keypoint { x, y, score });
+    vec(point, 0..5).prop_map(|points| Keypoints { points })
+}
+
+fn embedding() -> impl Strategy<Value = Embedding> {
+    let parts = (vec(float(), 0..6), left_out());
+    parts.prop_map(|(values, left_out)| Embedding { values, left_out })
 }
 
 fn label() -> impl Strategy<Value = Label> {
-    (text(), float()).prop_map(|(label, score)| Label {
+    (text(), float(), left_out()).prop_map(|(label, score, left_out)| Label {
         label: label.into(),
         score,
+        left_out,
     })
 }
 
 fn tensor() -> impl Strategy<Value = Tensor> {
     let filled = |shape: Vec<i64>| {
         let n: i64 = shape.iter().product();
-        vec(float(), n as usize).prop_map(move |data| Tensor::new(shape.clone(), data))
+        let rows = shape.first().map_or(0, |rows| *rows as u32);
+        let which = vec(any::<bool>(), rows as usize);
+        (vec(float(), n as usize), which).prop_map(move |(data, which)| Tensor {
+            left_out: (0..rows).filter(|row| which[*row as usize]).collect(),
+            ..Tensor::new(shape.clone(), data)
+        })
     };
     vec(0i64..4, 0..4).prop_flat_map(filled)
 }

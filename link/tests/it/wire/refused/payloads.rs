@@ -80,6 +80,7 @@ fn a_tensor_of_another_shape_than_its_elements() {
         Value::Tensor(pb::Tensor {
             shape: shape.to_vec(),
             data: vec![0.0; n],
+            left_out: Vec::new(),
         })
     };
     check_value(
@@ -116,5 +117,110 @@ fn more_objects_than_a_frame_brings() {
     check_value(
         Value::Labels(pb::Labels { labels }),
         expect!["Labels.labels has 65537 entries; it may have at most 65536"],
+    );
+    let masks = vec![pb::Mask::default(); 65_537];
+    check_value(
+        Value::Masks(pb::Masks { masks }),
+        expect!["Masks.masks has 65537 entries; it may have at most 65536"],
+    );
+    let objects = vec![pb::ObjectKeypoints::default(); 65_537];
+    check_value(
+        Value::Keypoints(pb::Keypoints { objects }),
+        expect!["Keypoints.objects has 65537 entries; it may have at most 65536"],
+    );
+    let embeddings = vec![pb::Embedding::default(); 65_537];
+    check_value(
+        Value::Embeddings(pb::Embeddings { embeddings }),
+        expect!["Embeddings.embeddings has 65537 entries; it may have at most 65536"],
+    );
+}
+
+#[test]
+fn more_polygons_than_a_mask_may_have() {
+    let mask = pb::Mask {
+        polygons: vec![pb::Polygon::default(); 65_537],
+    };
+    check_value(
+        Value::Masks(pb::Masks { masks: vec![mask] }),
+        expect!["Mask.polygons has 65537 entries; it may have at most 65536"],
+    );
+}
+
+#[test]
+fn points_without_a_row_or_a_score() {
+    let polygon = pb::Polygon {
+        points: vec![1.0; 7],
+    };
+    let mask = pb::Mask {
+        polygons: vec![polygon],
+    };
+    check_value(
+        Value::Masks(pb::Masks { masks: vec![mask] }),
+        expect!["Polygon.points has 7 entries; it must have two a point"],
+    );
+    let keypoints = |points, scores| {
+        let of = pb::ObjectKeypoints {
+            points: vec![1.0; points],
+            scores: vec![1.0; scores],
+        };
+        Value::Keypoints(pb::Keypoints { objects: vec![of] })
+    };
+    check_value(
+        keypoints(3, 1),
+        expect!["ObjectKeypoints.points has 3 entries; it must have two a point"],
+    );
+    check_value(
+        keypoints(4, 1),
+        expect!["ObjectKeypoints.scores has 1 entries; it must have one for each of the 2 points"],
+    );
+}
+
+#[test]
+fn reasons_and_rows_that_there_are_not() {
+    let embedding = pb::Embedding {
+        left_out: 3,
+        ..Default::default()
+    };
+    check_value(
+        Value::Embeddings(pb::Embeddings {
+            embeddings: vec![embedding],
+        }),
+        expect!["Embedding.left_out is 3; it must be a reason from 0 to 2"],
+    );
+    let text = pb::Text {
+        left_out: -1,
+        ..Default::default()
+    };
+    check_value(
+        Value::Texts(pb::Texts { texts: vec![text] }),
+        expect!["Text.left_out is -1; it must be a reason from 0 to 2"],
+    );
+    let label = pb::Label {
+        left_out: 9,
+        ..Default::default()
+    };
+    let labels = vec![label];
+    check_value(
+        Value::Labels(pb::Labels { labels }),
+        expect!["Label.left_out is 9; it must be a reason from 0 to 2"],
+    );
+    let tensor = |left_out: &[u32]| {
+        Value::Tensor(pb::Tensor {
+            shape: vec![2, 1],
+            data: vec![0.0; 2],
+            left_out: left_out.to_vec(),
+        })
+    };
+    check_value(
+        tensor(&[0, 2]),
+        expect!["Tensor.left_out has the row 2; the tensor has 2 rows"],
+    );
+    check_value(
+        tensor(&[1, 0]),
+        expect!["Tensor.left_out is [1, 0]; rows must ascend"],
+    );
+    check_value(
+        tensor(&[0; 65_537]),
+        expect!["Tensor.left_out has 65537 entries; it may have at most 65536"],
     );
 }

@@ -4,15 +4,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many boxes of a model were left out.
-pub(crate) struct LeftOut {
+pub(crate) struct BrokenBoxes {
     module: String,
     model: String,
     n: AtomicU64,
 }
 
-impl LeftOut {
+impl BrokenBoxes {
     pub(crate) fn new(module: &str, model: &str) -> Self {
-        LeftOut {
+        BrokenBoxes {
             module: module.to_owned(),
             model: model.to_owned(),
             n: AtomicU64::new(0),
