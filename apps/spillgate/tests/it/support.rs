@@ -1,8 +1,12 @@
-//! A server in the test's own process, with module types that the library does not have: those below, and that of the
+//! A server in the test's own process, with module types that the library does not have: those below, and those of the
 //! example.
 
+#[path = "../../../examples/own_module/src/colours.rs"]
+pub(crate) mod colours;
 #[path = "../../../examples/own_module/src/daylight.rs"]
 pub(crate) mod daylight;
+#[path = "../../../examples/own_module/src/spots.rs"]
+pub(crate) mod spots;
 
 pub(crate) mod archive;
 pub(crate) mod chain;
