@@ -311,10 +311,29 @@ def describe(value):
         return [f"{b.label} {b.score:.0%} at ({b.x0:.0f},{b.y0:.0f})-({b.x1:.0f},{b.y1:.0f})"
                 for b in value.boxes.boxes]
     if kind == "texts":
-        return [t.text for t in value.texts.texts]
+        return [left_out(t) or t.text for t in value.texts.texts]
     if kind == "labels":
-        return [l.label for l in value.labels.labels]
+        return [left_out(l) or l.label for l in value.labels.labels]
+    if kind == "masks":
+        return [f"{len(m.polygons)} outlines of {sum(len(p.points) for p in m.polygons) // 2} points"
+                for m in value.masks.masks]
+    if kind == "keypoints":
+        return [[f"({x:.0f},{y:.0f}) {score:.0%}" for x, y, score in zip(k.points[::2], k.points[1::2], k.scores)]
+                for k in value.keypoints.keypoints]
+    if kind == "embeddings":
+        return [left_out(e) or f"{len(e.values)} numbers" for e in value.embeddings.embeddings]
+    if kind == "tensor" and getattr(value.tensor, "left_out", None):
+        return f"tensor, rows not looked at: {list(value.tensor.left_out)}"
     return kind
+
+
+def left_out(item):
+    """Why its box was not looked at; empty where it was, or the server is older."""
+    field = item.DESCRIPTOR.fields_by_name.get("left_out")
+    why = field.enum_type.values_by_number.get(item.left_out) if field else None
+    if not why or why.number == 0:
+        return ""
+    return "not looked at: " + why.name.removeprefix("LEFT_OUT_").lower().replace("_", " ")
 
 
 def main():
