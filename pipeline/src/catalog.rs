@@ -32,6 +32,19 @@ pub enum ValueType {
 }
 
 impl ValueType {
+    /// All of them.
+    pub const ALL: [ValueType; 9] = [
+        ValueType::Image,
+        ValueType::Bytes,
+        ValueType::Boxes,
+        ValueType::Texts,
+        ValueType::Labels,
+        ValueType::Tensor,
+        ValueType::Masks,
+        ValueType::Keypoints,
+        ValueType::Embeddings,
+    ];
+
     /// Its name in error texts and in YAML.
     pub fn name(self) -> &'static str {
         match self {
@@ -44,6 +57,27 @@ impl ValueType {
             ValueType::Masks => "masks",
             ValueType::Keypoints => "keypoints",
             ValueType::Embeddings => "embeddings",
+        }
+    }
+
+    /// One line for people.
+    pub fn doc(self) -> &'static str {
+        match self {
+            ValueType::Image => "a picture: RGB, 8 bits a channel",
+            ValueType::Bytes => "any bytes",
+            ValueType::Boxes => "objects: corners in pixels of the source picture, class, score",
+            ValueType::Texts => "texts with scores, one a box",
+            ValueType::Labels => "labels with scores, one or several a box or a frame",
+            ValueType::Tensor => {
+                "32-bit floats with a shape; of boxes a row a box along the first dimension"
+            }
+            ValueType::Masks => {
+                "outlines in pixels of the source picture, one mask a box: closed polygons, without holes"
+            }
+            ValueType::Keypoints => {
+                "points with scores in pixels of the source picture, one set a box"
+            }
+            ValueType::Embeddings => "vectors of length 1, one a box or one a frame",
         }
     }
 }

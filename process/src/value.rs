@@ -195,6 +195,19 @@ pub enum LeftOut {
     OverLimit,
 }
 
+impl LeftOut {
+    /// All of them, in order.
+    pub const ALL: [LeftOut; 2] = [LeftOut::NoArea, LeftOut::OverLimit];
+
+    /// In metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            LeftOut::NoArea => "no_area",
+            LeftOut::OverLimit => "over_limit",
+        }
+    }
+}
+
 /// A text that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
@@ -294,21 +307,9 @@ impl Tensor {
 mod tests {
     use super::*;
 
-    const ALL: [ValueType; 9] = [
-        ValueType::Image,
-        ValueType::Bytes,
-        ValueType::Boxes,
-        ValueType::Texts,
-        ValueType::Labels,
-        ValueType::Tensor,
-        ValueType::Masks,
-        ValueType::Keypoints,
-        ValueType::Embeddings,
-    ];
-
     #[test]
     fn an_empty_value_is_of_its_type_and_makes_a_condition_false() {
-        for ty in ALL {
+        for ty in ValueType::ALL {
             let empty = Value::empty(ty);
             assert_eq!((empty.ty(), empty.is_empty()), (ty, true), "{ty}");
         }

@@ -47,8 +47,8 @@ pub use edge::ReadEdge;
 use family::Family;
 use histogram::{Histogram, Seconds};
 use labels::{
-    CauseLabels, DeviceLabels, ErrorLabels, InvariantLabels, LostLabels, ModuleLabels,
-    OutcomeLabels, PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
+    CauseLabels, DeviceLabels, ErrorLabels, InvariantLabels, LeftOutLabels, LostLabels,
+    ModuleLabels, OutcomeLabels, PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
 };
 pub use names::*;
 use peers::PeerCollector;
@@ -117,6 +117,7 @@ struct Families {
     good: Family<PipelineLabels, Counter>,
     background: Family<OutcomeLabels, Counter>,
     damaged: Family<PipelineLabels, Counter>,
+    left_out: Family<LeftOutLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
     latency: Family<OutcomeLabels, Histogram>,
     slo: Family<PipelineLabels, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -174,6 +175,8 @@ impl Metrics {
         );
         let help = "Frames that were served though their picture is damaged";
         add(r, DAMAGED_FRAMES, help, &f.damaged);
+        let help = "Objects that modules did not look at, by reason";
+        add(r, LEFT_OUT_OBJECTS, help, &f.left_out);
         let help = "Requests of clients without an SLO that ended, by outcome";
         add(r, BACKGROUND_REQUESTS, help, &f.background);
         add(

@@ -7,4 +7,5 @@ pub mod convert;
 pub mod edge;
 pub mod host;
 pub mod listener;
+pub mod objects;
 pub mod record;

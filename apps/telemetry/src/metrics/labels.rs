@@ -68,6 +68,13 @@ pub(super) struct ModuleLabels {
     pub(super) module: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct LeftOutLabels {
+    pub(super) pipeline: String,
+    pub(super) module: String,
+    pub(super) reason: &'static str,
+}
+
 /// `obstacle` is empty for streams that have the best variant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct StreamLabels {

@@ -15,6 +15,8 @@ pub const REVISION_REQUESTS: &str = "spillgate_revision_requests_total";
 pub const REVISION_SHARE: &str = "spillgate_revision_share";
 /// Frames that were served though their picture is damaged.
 pub const DAMAGED_FRAMES: &str = "spillgate_gateway_damaged_frames_total";
+/// Objects that modules did not look at, by module and reason.
+pub const LEFT_OUT_OBJECTS: &str = "spillgate_gateway_left_out_objects_total";
 /// From admission to the end, by outcome.
 pub const LATENCY: &str = "spillgate_gateway_latency_seconds";
 /// The latency objective of a pipeline.
@@ -144,7 +146,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 70] = [
+pub const ALL: [&str; 71] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -152,6 +154,7 @@ pub const ALL: [&str; 70] = [
     REVISION_REQUESTS,
     REVISION_SHARE,
     DAMAGED_FRAMES,
+    LEFT_OUT_OBJECTS,
     LATENCY,
     SLO,
     QUEUEING,

@@ -4,16 +4,19 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use spillgate_controller::objects::left_out;
 use spillgate_controller::record::{BatchRecord, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::request::{DropReason, Outcome};
+use spillgate_process::value::LeftOut;
 
 use super::buckets::{BATCH_SIZES, ERRORS, LATENCIES, PARTS};
 use super::family::Family;
 use super::histogram::{Histogram, Seconds};
 use super::labels::{
-    ErrorLabels, ModuleLabels, OutcomeLabels, PipelineLabels, RefusedLabels, RequestLabels,
+    ErrorLabels, LeftOutLabels, ModuleLabels, OutcomeLabels, PipelineLabels, RefusedLabels,
+    RequestLabels,
 };
 use super::{Families, reason_idx};
 
@@ -23,6 +26,12 @@ const OTHER: &str = "other";
 
 /// Labels of `Outcome::label`, in the order of [`outcome_idx`].
 const OUTCOMES: [&str; 4] = ["completed", "late", "dropped", "failed"];
+
+/// Why objects were not looked at, in the order of [`left_out`]'s counts. Rows of tensors do not say why.
+fn left_out_reasons() -> [&'static str; LeftOut::ALL.len() + 1] {
+    let [no_area, over_limit] = LeftOut::ALL.map(LeftOut::label);
+    [no_area, over_limit, "not_told"]
+}
 
 /// Handles of one pipeline.
 pub(super) struct PipelineMetrics {
@@ -54,6 +63,8 @@ struct ModuleMetrics {
     over: Histogram,
     /// Batches that took less.
     under: Histogram,
+    /// In the order of [`left_out_reasons`].
+    left_out: [Counter; LeftOut::ALL.len() + 1],
     failed: Counter,
     /// In the order of `DropReason::ALL`.
     dropped: [Counter; DropReason::ALL.len()],
@@ -98,6 +109,14 @@ impl PipelineMetrics {
                 alone: part(&families.alone, &PARTS),
                 over: error("over"),
                 under: error("under"),
+                left_out: left_out_reasons().map(|reason| {
+                    let module = module.name.clone();
+                    families.left_out.handle(LeftOutLabels {
+                        pipeline: name(),
+                        module,
+                        reason,
+                    })
+                }),
                 failed: ended("failed", &module.name, ""),
                 dropped: DropReason::ALL
                     .map(|reason| ended("dropped", &module.name, reason.label())),
@@ -135,6 +154,12 @@ impl PipelineMetrics {
     pub(super) fn request_ended(&self, record: &RequestRecord) {
         if record.job.damage().is_some() {
             self.damaged.inc();
+        }
+        for (module, metrics) in record.pipeline.modules.iter().zip(&self.modules) {
+            let counts = left_out(record, module.id);
+            for (counter, n) in metrics.left_out.iter().zip(counts) {
+                counter.inc_by(n);
+            }
         }
         if record.request.background {
             self.background[outcome_idx(&record.outcome)].inc();

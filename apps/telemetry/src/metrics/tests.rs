@@ -1,6 +1,7 @@
 use expect_test::expect;
 use spillgate_controller::edge::EdgeView;
 use spillgate_pipeline::request::Outcome;
+use spillgate_process::value::{LeftOut, Tensor, Text, Value};
 
 use super::*;
 use crate::testing;
@@ -30,6 +31,41 @@ fn reading(module: &str, capacity: f64) -> PlannerReading {
         downstream: 0.11,
         highest_first: true,
     }
+}
+
+#[test]
+fn objects_that_were_not_looked_at_are_counted_by_module_and_reason() {
+    let metrics = Metrics::new();
+    let pipeline = testing::pipeline();
+    metrics.register_pipeline(&pipeline);
+    let record = testing::completed(&pipeline);
+    let text = |left_out| Text {
+        text: String::new(),
+        score: 0.0,
+        left_out,
+    };
+    let texts = [
+        text(None),
+        text(Some(LeftOut::OverLimit)),
+        text(Some(LeftOut::NoArea)),
+        text(Some(LeftOut::OverLimit)),
+    ];
+    let texts = Value::Texts(Arc::from(texts));
+    record.job.set_held(testing::PLATES, vec![texts]);
+    let rows = Tensor {
+        left_out: vec![1],
+        ..Tensor::new(vec![2, 1], vec![0.5, 0.0])
+    };
+    let rows = Value::Tensor(Arc::new(rows));
+    record.job.set_held(testing::FACES, vec![rows]);
+    metrics.request_ended(&record);
+    metrics.request_ended(&record);
+    let text = lines(&metrics.render());
+    let told: Vec<&str> = text.lines().filter(|l| l.contains("left_out")).collect();
+    expect![[r#"
+        spillgate_gateway_left_out_objects_total{pipeline="traffic",module="faces",reason="not_told"} 2
+        spillgate_gateway_left_out_objects_total{pipeline="traffic",module="plates",reason="no_area"} 2
+        spillgate_gateway_left_out_objects_total{pipeline="traffic",module="plates",reason="over_limit"} 4"#]].assert_eq(&told.join("\n"));
 }
 
 #[test]
