@@ -210,7 +210,7 @@ fn limits() -> Value {
                 "$ref": "#/$defs/duration",
             },
             "objects": bound(
-                "Most objects of a frame that a module works on; those of lowest score are left out.",
+                "Most objects of a frame that a module works on; those of lowest score are left out, and results say so.",
                 OBJECTS_MAX,
                 d.objects as u64,
             ),

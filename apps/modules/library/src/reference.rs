@@ -4,11 +4,19 @@
 use std::fmt::Write;
 
 use spillgate_pipeline::catalog::{
-    Catalog, ExecutionTime, ModelNeed, ModuleType, OptionSpec, OptionType, Port,
+    Catalog, ExecutionTime, ModelNeed, ModuleType, OptionSpec, OptionType, Port, ValueType,
 };
 
 /// Columns of the text that explains; with the names before it a line fits most terminals.
 const COLUMNS: usize = 78;
+
+/// Above the table of the types of values.
+const VALUES: &str = "\n## Values\n\n\
+    Lists are joined by index: the i-th entry is of the i-th box that the module worked on; a mask or a set of key points of the i-th box \
+    that the module found, where it finds boxes. The [API](../proto/proto/spillgate/v1/spillgate.proto) names the box of each entry.\n\n\
+    A box that a module did not look at keeps its place. Its text, label or embedding says why (`left_out`): the box has no area, or it \
+    is over `limits.objects`. Of a tensor the rows are named.\n\n\
+    | type | is |\n| --- | --- |\n";
 
 /// One line a type.
 pub fn list(catalog: &Catalog) -> String {
@@ -47,6 +55,10 @@ pub fn page(catalog: &Catalog) -> String {
     );
     for ty in catalog.types() {
         let _ = writeln!(text, "| [`{0}`](#{0}) | {1} |", ty.name, cell(&ty.doc));
+    }
+    text += VALUES;
+    for ty in ValueType::ALL {
+        let _ = writeln!(text, "| {} | {} |", ty.name(), cell(ty.doc()));
     }
     for ty in catalog.types() {
         let _ = writeln!(text, "\n## {}\n\n{}", ty.name, sentence(&ty.doc));
