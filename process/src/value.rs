@@ -185,7 +185,7 @@ pub struct Detection {
     pub score: f32,
 }
 
-/// Why a module did not look at a box or a text that it was given.
+/// Why a module has no answer for a box or a text that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeftOut {
     /// The box has no area, or a corner that is no finite number.
@@ -193,17 +193,20 @@ pub enum LeftOut {
     /// The frame brought more than the module may look at (`limits.objects`): of boxes those with the lowest scores are left
     /// out, of texts the last ones.
     OverLimit,
+    /// What the model gave for it is no number.
+    NoNumber,
 }
 
 impl LeftOut {
     /// All of them, in order.
-    pub const ALL: [LeftOut; 2] = [LeftOut::NoArea, LeftOut::OverLimit];
+    pub const ALL: [LeftOut; 3] = [LeftOut::NoArea, LeftOut::OverLimit, LeftOut::NoNumber];
 
     /// In metrics.
     pub fn label(self) -> &'static str {
         match self {
             LeftOut::NoArea => "no_area",
             LeftOut::OverLimit => "over_limit",
+            LeftOut::NoNumber => "no_number",
         }
     }
 }

@@ -79,12 +79,13 @@ impl Caption {
     }
 }
 
-/// In words why a box was not looked at, if it was not.
+/// In words why there is no answer for a box, if there is none.
 fn not_looked_at(why: pb::LeftOut) -> Option<&'static str> {
     match why {
         pb::LeftOut::None => None,
         pb::LeftOut::NoArea => Some("not looked at: no area"),
         pb::LeftOut::OverLimit => Some("not looked at: over the bound of objects"),
+        pb::LeftOut::NoNumber => Some("the model gave no number"),
     }
 }
 

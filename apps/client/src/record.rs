@@ -241,12 +241,13 @@ fn points_to_json(points: &[f32]) -> Json {
     pairs.map(|[x, y]| json!([short(*x), short(*y)])).collect()
 }
 
-/// Adds why its box was not looked at, if it was not.
+/// Adds why there is no answer for its box, if there is none.
 fn say_left_out(item: &mut Json, why: pb::LeftOut) {
     match why {
         pb::LeftOut::None => {}
         pb::LeftOut::NoArea => item["left_out"] = "no_area".into(),
         pb::LeftOut::OverLimit => item["left_out"] = "over_limit".into(),
+        pb::LeftOut::NoNumber => item["left_out"] = "no_number".into(),
     }
 }
 

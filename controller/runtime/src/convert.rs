@@ -220,6 +220,7 @@ fn wire_left_out(why: Option<LeftOut>) -> i32 {
         None => pb::LeftOut::None,
         Some(LeftOut::NoArea) => pb::LeftOut::NoArea,
         Some(LeftOut::OverLimit) => pb::LeftOut::OverLimit,
+        Some(LeftOut::NoNumber) => pb::LeftOut::NoNumber,
     }
     .into()
 }

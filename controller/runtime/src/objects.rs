@@ -97,12 +97,10 @@ pub fn left_out(record: &RequestRecord, module: ModuleId) -> [u64; LeftOut::ALL.
     });
     // Several outputs tell of the same objects.
     let most = |most: [u64; _], of: [u64; _]| std::array::from_fn(|i| most[i].max(of[i]));
-    let [no_area, over_limit, rows] = outputs.fold([0; 3], most);
-    [
-        no_area,
-        over_limit,
-        rows.saturating_sub(no_area + over_limit),
-    ]
+    let mut counts = outputs.fold([0; LeftOut::ALL.len() + 1], most);
+    let [reasons @ .., rows] = &mut counts;
+    *rows = rows.saturating_sub(reasons.iter().sum());
+    counts
 }
 
 /// What one output tells of so many objects.
@@ -120,7 +118,11 @@ fn counts(value: &Value, n: usize) -> [u64; LeftOut::ALL.len() + 1] {
         Value::Texts(all) => of(&mut all.iter().map(|text| text.left_out), all.len()),
         Value::Labels(all) => of(&mut all.iter().map(|label| label.left_out), all.len()),
         Value::Embeddings(all) => of(&mut all.iter().map(|of| of.left_out), all.len()),
-        Value::Tensor(tensor) => [0, 0, tensor.left_out.len() as u64],
+        Value::Tensor(tensor) => {
+            let mut counts = [0; LeftOut::ALL.len() + 1];
+            counts[LeftOut::ALL.len()] = tensor.left_out.len() as u64;
+            counts
+        }
         _ => [0; LeftOut::ALL.len() + 1],
     }
 }
@@ -194,16 +196,16 @@ mod tests {
         };
         let (flat, over) = (Some(NoArea), Some(OverLimit));
         let two_each = labels(&[flat, flat, None, None, over, over, over, over]);
-        assert_eq!(counts(&two_each, 4), [1, 2, 0]);
-        assert_eq!(counts(&labels(&[over, None, over]), 3), [0, 2, 0]);
+        assert_eq!(counts(&two_each, 4), [1, 2, 0, 0]);
+        assert_eq!(counts(&labels(&[over, None, over]), 3), [0, 2, 0, 0]);
         // It is not known whose they are.
-        assert_eq!(counts(&labels(&[over, None, over]), 2), [0, 2, 0]);
-        assert_eq!(counts(&labels(&[over, None, over]), 0), [0, 2, 0]);
-        assert_eq!(counts(&labels(&[]), 2), [0, 0, 0]);
+        assert_eq!(counts(&labels(&[over, None, over]), 2), [0, 2, 0, 0]);
+        assert_eq!(counts(&labels(&[over, None, over]), 0), [0, 2, 0, 0]);
+        assert_eq!(counts(&labels(&[]), 2), [0, 0, 0, 0]);
         let tensor = Tensor {
             left_out: vec![0, 3],
             ..Tensor::new(vec![4, 1], vec![0.0; 4])
         };
-        assert_eq!(counts(&Value::Tensor(Arc::new(tensor)), 4), [0, 0, 2]);
+        assert_eq!(counts(&Value::Tensor(Arc::new(tensor)), 4), [0, 0, 0, 2]);
     }
 }

@@ -182,6 +182,7 @@ fn encode_left_out(why: Option<LeftOut>) -> i32 {
         None => pb::LeftOut::None,
         Some(LeftOut::NoArea) => pb::LeftOut::NoArea,
         Some(LeftOut::OverLimit) => pb::LeftOut::OverLimit,
+        Some(LeftOut::NoNumber) => pb::LeftOut::NoNumber,
     }
     .into()
 }
@@ -191,7 +192,8 @@ fn decode_left_out(of: Field, why: i32) -> Result<Option<LeftOut>, WireError> {
         Ok(pb::LeftOut::None) => None,
         Ok(pb::LeftOut::NoArea) => Some(LeftOut::NoArea),
         Ok(pb::LeftOut::OverLimit) => Some(LeftOut::OverLimit),
-        Err(_) => return Err(of.is(why, "it must be a reason from 0 to 2")),
+        Ok(pb::LeftOut::NoNumber) => Some(LeftOut::NoNumber),
+        Err(_) => return Err(of.is(why, "it must be a reason from 0 to 3")),
     })
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn pass_over_pictures<P: Send + 'static>(
     (size, format): ((usize, usize), &PixelFormat),
     batch: &[Inputs],
     paint: impl Fn(&Image, &mut Target<'_>, &mut Resampler) -> P + Sync,
-    read: impl FnOnce(&[P], &[Tensor]) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
+    read: impl FnOnce(&[P], Vec<Tensor>) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
 ) -> Pass {
     let images: Vec<_> = batch.iter().map(|inputs| image(inputs, 0)).collect();
     let sound = images.iter().filter_map(|image| image.as_ref().ok());
@@ -81,7 +81,7 @@ pub(crate) fn pass_over_pictures<P: Send + 'static>(
     Pass::new(input, move |passed| {
         let results = passed.map_or(Ok(Vec::new()), |(input, output)| {
             buffers.give_back(input);
-            read(&painted, &output?)
+            read(&painted, output?)
         });
         match results {
             Ok(results) => {
@@ -171,7 +171,7 @@ impl Crops {
         &self,
         frames: Frames<'_>,
         missing: impl Fn(LeftOut) -> T + Send + 'static,
-        read: impl FnOnce(usize, Tensor) -> Result<Vec<T>, OperatorError> + Send + 'static,
+        read: impl FnOnce(usize, Vec<Tensor>) -> Result<Vec<T>, OperatorError> + Send + 'static,
         outputs: impl Fn(Vec<T>) -> Outputs + Send + 'static,
     ) -> Pass {
         let (input, cut) = self.cut(frames, |n| self.buffers.rows(n));
@@ -181,8 +181,11 @@ impl Crops {
             let items = passed.map(|(input, output)| {
                 let rows = input.shape[0];
                 buffers.give_back(input);
-                let first = output?.into_iter().next().ok_or_else(no_output)?;
-                read(n, without_filling(first, rows, n))
+                let mut outputs = output?;
+                for output in &mut outputs {
+                    without_filling(output, rows, n);
+                }
+                read(n, outputs)
             });
             let results = cut.items(missing, items).into_iter();
             results.map(|items| items.map(&outputs)).collect()
@@ -253,22 +256,18 @@ impl Crops {
 }
 
 /// The one output that is read.
-pub(crate) fn only(outputs: &[Tensor]) -> Result<&Tensor, OperatorError> {
-    outputs.first().ok_or_else(no_output)
+pub(crate) fn only(outputs: Vec<Tensor>) -> Result<Tensor, OperatorError> {
+    let none = || OperatorError::Other("the model gave no output; one tensor is needed".to_owned());
+    outputs.into_iter().next().ok_or_else(none)
 }
 
-fn no_output() -> OperatorError {
-    OperatorError::Other("the model gave no output; one tensor is needed".to_owned())
-}
-
-/// The first `n` rows of an output that has one for each of `rows` rows of the input. Another output stays as it is.
-fn without_filling(mut output: Tensor, rows: i64, n: usize) -> Tensor {
+/// Cuts an output that has a row for each of `rows` rows of the input to the first `n`. Another output stays as it is.
+fn without_filling(output: &mut Tensor, rows: i64, n: usize) {
     if output.shape.first() == Some(&rows) && rows > n as i64 {
         let each = output.data.len() / rows as usize;
         output.data.truncate(n * each);
         output.shape[0] = n as i64;
     }
-    output
 }
 
 /// What was cut out of a batch.

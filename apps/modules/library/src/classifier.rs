@@ -159,10 +159,15 @@ impl Best {
         n: usize,
         scores: Tensor,
     ) -> Result<Vec<Vec<Label>>, OperatorError> {
-        let unknown = self.missing(variant)(None);
+        let missing = self.missing(variant);
+        let rows = scores
+            .data
+            .chunks_exact(self.variants[variant].classes.len());
+        let is_none: Vec<bool> = rows.map(|row| row.iter().all(|v| v.is_nan())).collect();
         let mut all = self.of(variant, n, scores)?;
-        for labels in &mut all {
+        for (labels, is_none) in all.iter_mut().zip(is_none) {
             let there = labels.len();
+            let unknown = missing(is_none.then_some(LeftOut::NoNumber));
             labels.extend_from_slice(&unknown[there..]);
         }
         Ok(all)
@@ -191,7 +196,7 @@ impl Prepare for Best {
             return crops.pass(
                 Parts::of(batch, true).frames(),
                 move |why| missing(Some(why)),
-                move |n, scores| self.of_boxes(variant, n, scores),
+                move |n, outputs| self.of_boxes(variant, n, only(outputs)?),
                 |labels| vec![Value::Labels(list(labels.concat()))],
             );
         }
@@ -202,7 +207,7 @@ impl Prepare for Best {
             batch,
             |image, target, resampler| fit.fit(image, size).paint(image, resampler, target),
             move |pictures, outputs| {
-                let scores = only(outputs)?.clone();
+                let scores = only(outputs)?;
                 let all = self.of(variant, pictures.len(), scores)?;
                 Ok(all
                     .into_iter()

@@ -13,6 +13,7 @@ use crate::batch::{example_image, list, pass_over_pictures};
 use crate::boxes::{Suppress, suppress};
 use crate::broken_boxes::BrokenBoxes;
 use crate::facts::Facts;
+use crate::heads::further::Further;
 use crate::heads::{Decoded, Decoder, Expected, Head};
 use crate::input::InputBuffers;
 use crate::labels;
@@ -36,6 +37,8 @@ impl ModuleKind for Detector {
             .output("boxes", ValueType::Boxes, "all objects, best first")
             .output("vehicles", ValueType::Boxes, "the boxes whose class is in the option `vehicles`")
             .output("people", ValueType::Boxes, "the boxes whose class is in the option `people`")
+            .output("masks", ValueType::Masks, "the outline of each of `boxes`, of a model that gives masks, else empty")
+            .output("keypoints", ValueType::Keypoints, "the key points of each of `boxes`, of a model that gives them, else empty")
             .option(
                 "confidence",
                 OptionType::Number(0.0, 1.0),
@@ -192,7 +195,14 @@ impl Objects {
         })
     }
 
-    fn of(&self, variant: &Variant, fit: &Fit, decoder: &Decoder, decoded: Decoded) -> Outputs {
+    /// What was found in picture `i`.
+    fn of(
+        &self,
+        variant: &Variant,
+        fit: &Fit,
+        decoder: &Decoder,
+        (outputs, i): (&[Tensor], usize),
+    ) -> Outputs {
         let by = self.suppress.unwrap_or(match decoder.head.overlaps() {
             true => Suppress::Class,
             false => Suppress::None,
@@ -200,8 +210,9 @@ impl Objects {
         let Decoded {
             candidates,
             mut left_out,
-        } = decoded;
+        } = decoder.decode(outputs, i);
         let (mut all, mut vehicles, mut people) = (Vec::new(), Vec::new(), Vec::new());
+        let mut further = Further::of(decoder, outputs, i);
         for candidate in suppress(candidates, by, self.iou, self.max_objects) {
             let [x0, y0, x1, y1] = fit.to_source(candidate.corners);
             if x1 <= x0 || y1 <= y0 {
@@ -226,12 +237,15 @@ impl Objects {
                 people.push(detection.clone());
             }
             all.push(detection);
+            further.add(&candidate, fit);
         }
         variant.broken.count(left_out);
         vec![
             Value::Boxes(list(all)),
             Value::Boxes(list(vehicles)),
             Value::Boxes(list(people)),
+            Value::Masks(list(further.masks)),
+            Value::Keypoints(list(further.keypoints)),
         ]
     }
 }
@@ -254,10 +268,10 @@ impl Prepare for Objects {
             },
             move |fits, outputs| {
                 let variant = &self.variants[variant];
-                let decoder = self.decoder(variant, fits.len(), outputs)?;
+                let decoder = self.decoder(variant, fits.len(), &outputs)?;
                 let rows = fits.iter().enumerate();
                 Ok(rows
-                    .map(|(i, fit)| self.of(variant, fit, &decoder, decoder.decode(outputs, i)))
+                    .map(|(i, fit)| self.of(variant, fit, &decoder, (&outputs, i)))
                     .collect())
             },
         )
@@ -266,7 +280,9 @@ impl Prepare for Objects {
 
 impl OnePass for Objects {
     /// The most that a head has: boxes, scores and classes.
-    const OUTPUTS: usize = 3;
+    fn outputs(&self) -> usize {
+        3
+    }
 
     fn example(&self, _objects: usize) -> Inputs {
         vec![Some(example_image())]

@@ -192,7 +192,7 @@ impl Exits {
                             score,
                             left_out: None,
                         },
-                        None => unknown(None),
+                        None => unknown(LeftOut::NoNumber),
                     };
                     named[staying[i]] = Some(Named {
                         label,
@@ -229,7 +229,7 @@ impl Operator for EarlyExitOperator {
         let Variant { crops, classes } = &variants[variant];
         // Boxes over the frame's bound keep their place.
         let missing = |why| Named {
-            label: unknown(Some(why)),
+            label: unknown(why),
             exit: 0,
         };
         let parts = Parts::of(batch, *with_boxes);
@@ -247,12 +247,12 @@ impl Operator for EarlyExitOperator {
     }
 }
 
-/// The label of a part of which no class is known, perhaps since it was not looked at.
-fn unknown(left_out: Option<LeftOut>) -> Label {
+/// The label of a part of which no class is known, and why.
+fn unknown(why: LeftOut) -> Label {
     Label {
         label: Arc::from("unknown"),
         score: 0.0,
-        left_out,
+        left_out: Some(why),
     }
 }
 

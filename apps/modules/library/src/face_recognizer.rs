@@ -7,9 +7,9 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_process::value::{Label, Tensor, Value};
+use spillgate_process::value::{Label, LeftOut, Tensor, Value};
 
-use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
+use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list, only};
 use crate::input::InputBuffers;
 use crate::labels;
 use crate::models::{Models, wrong_shape};
@@ -126,7 +126,10 @@ impl Faces {
         let name = |row: &mut [f32]| {
             self.activation.apply(row);
             let Some((class, score)) = best(row) else {
-                return self.unknown.clone();
+                return Label {
+                    left_out: Some(LeftOut::NoNumber),
+                    ..self.unknown.clone()
+                };
             };
             let known = score >= self.confidence;
             let label = if known {
@@ -155,7 +158,7 @@ impl Prepare for Faces {
                 left_out: Some(why),
                 ..unknown.clone()
             },
-            move |n, scores| self.names(variant, n, scores),
+            move |n, outputs| self.names(variant, n, only(outputs)?),
             |names| vec![Value::Labels(list(names))],
         )
     }

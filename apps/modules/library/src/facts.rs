@@ -206,11 +206,11 @@ impl Written<'_> {
 /// The beginning of a text, on one line.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
-    let mut line: String = text
-        .chars()
-        .take(SHOWN_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
+    let escaped = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    let mut line: String = text.chars().take(SHOWN_MAX).map(escaped).collect();
     if text.chars().nth(SHOWN_MAX).is_some() {
         line.push_str("...");
     }

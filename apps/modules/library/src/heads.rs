@@ -1,9 +1,10 @@
 //! Heads: what the outputs of detectors mean. A head is named by the option `head`, by what the file says of itself, or by the shapes of the
 //! outputs where only one head has such.
 
+pub(crate) mod further;
 mod layout;
 mod lists;
-pub(crate) mod masks;
+mod masks;
 mod rows;
 mod transformer;
 
@@ -11,6 +12,7 @@ use spillgate_process::value::Tensor;
 
 use crate::boxes::Candidate;
 use crate::facts::Facts;
+use layout::Extra;
 pub(crate) use layout::{Expected, Layout};
 
 /// How the outputs of a detector are laid out.
@@ -184,8 +186,18 @@ impl Decoder {
         }
     }
 
+    /// What each box has beside its place and class.
+    fn further(&self) -> Extra {
+        match self.layout {
+            Layout::Columns { extra }
+            | Layout::Objectness { extra }
+            | Layout::Classed { extra } => extra,
+            _ => Extra::None,
+        }
+    }
+
     /// The further numbers of a box, in the model's order.
-    pub(crate) fn extra(&self, outputs: &[Tensor], i: usize, at: usize) -> Vec<f32> {
+    fn extra(&self, outputs: &[Tensor], i: usize, at: usize) -> Vec<f32> {
         rows::extra(self, outputs[0].row(i), at)
     }
 }

@@ -54,6 +54,7 @@ pub fn library() -> Library {
     library.register(classifier::Classifier);
     library.register(early_exit::EarlyExitClassifier);
     library.register(text_generator::TextGenerator);
+    library.register(model::Embedder);
     library.register(model::AnyModel);
     library.register(noop::Noop);
     library

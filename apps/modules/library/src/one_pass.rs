@@ -11,7 +11,9 @@ use crate::models::Models;
 /// What such a type knows beside its models.
 pub(crate) trait OnePass: Prepare + 'static {
     /// Most outputs of the model that it reads.
-    const OUTPUTS: usize = 1;
+    fn outputs(&self) -> usize {
+        1
+    }
 
     /// As of [`Operator`].
     fn example(&self, objects: usize) -> Inputs;
@@ -36,7 +38,7 @@ impl<T: OnePass> Operator for OnePassOperator<T> {
             return all_fail(batch.len(), &error);
         }
         let mut pass: Pass = self.of.clone().prepare(variant, batch);
-        pass.forward(|input| self.models.execute(variant, input, T::OUTPUTS));
+        pass.forward(|input| self.models.execute(variant, input, self.of.outputs()));
         pass.finish()
     }
 
@@ -49,6 +51,6 @@ impl<T: OnePass> Operator for OnePassOperator<T> {
     }
 
     fn forward(&mut self, variant: usize, input: &Input) -> Result<Output, OperatorError> {
-        self.models.execute(variant, input, T::OUTPUTS)
+        self.models.execute(variant, input, self.of.outputs())
     }
 }

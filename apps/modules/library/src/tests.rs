@@ -1,8 +1,10 @@
 //! The modules against a fake backend: what goes into a model, what comes out of a module, what fails.
 
+mod described;
 mod dynamic;
 mod left_out;
 mod model;
+mod noop;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -555,27 +557,6 @@ fn a_classifier_takes_the_whole_picture_or_each_box() {
     let outputs = one(classifier.run(0, &[vec![Some(picture(64, 64)), None]])).expect("runs");
     assert_eq!(labels_of(&outputs[0]), []);
     assert_eq!(fake.shapes(), [vec![1, 3, 224, 224], vec![2, 3, 224, 224]]);
-}
-
-#[test]
-fn noop_passes_the_very_bytes_on() {
-    let text = "name: test\nslo: 1s\nsource: { payload: bytes }\nmodules:\n  m:\n    op: noop\n    \
-                inputs: { payload: $source.payload }\noutputs: { payload: $m.payload }\n";
-    let fake = Fake::new(scores);
-    let mut noop = build_in(&fake, &Folder::new(&[]), &compiled(text)).expect("builds");
-    let payload = Bytes::from(vec![1, 2, 3]);
-    let outputs = one(noop.run(0, &[vec![Some(Value::Bytes(payload.clone()))]])).expect("runs");
-    let [Value::Bytes(same)] = &outputs[..] else {
-        panic!("{outputs:?}")
-    };
-    assert_eq!(same.as_ptr(), payload.as_ptr());
-    let other = Some(Value::Bytes(Bytes::from_static(b"other")));
-    let joined = one(noop.run(0, &[vec![Some(Value::Bytes(payload.clone())), other]]));
-    let [Value::Bytes(same)] = &joined.expect("runs")[..] else {
-        panic!("not one output of bytes")
-    };
-    assert_eq!(same.as_ptr(), payload.as_ptr());
-    assert!(one(noop.run(0, &[vec![None]])).is_err());
 }
 
 #[test]

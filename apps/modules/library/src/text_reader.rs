@@ -10,7 +10,7 @@ use spillgate_backend::operator::{
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 use spillgate_process::value::{Tensor, Text, Value};
 
-use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
+use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list, only};
 use crate::input::InputBuffers;
 use crate::models::{Models, wrong_shape};
 use crate::one_pass::{OnePass, OnePassOperator};
@@ -182,7 +182,7 @@ impl Prepare for Lines {
         lines.crops.pass(
             frames_with_boxes(batch),
             missing,
-            move |n, scores| self.texts(variant, n, scores),
+            move |n, outputs| self.texts(variant, n, only(outputs)?),
             |texts| vec![Value::Texts(list(texts))],
         )
     }

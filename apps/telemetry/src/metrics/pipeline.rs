@@ -29,8 +29,8 @@ const OUTCOMES: [&str; 4] = ["completed", "late", "dropped", "failed"];
 
 /// Why objects were not looked at, in the order of [`left_out`]'s counts. Rows of tensors do not say why.
 fn left_out_reasons() -> [&'static str; LeftOut::ALL.len() + 1] {
-    let [no_area, over_limit] = LeftOut::ALL.map(LeftOut::label);
-    [no_area, over_limit, "not_told"]
+    let [no_area, over_limit, no_number] = LeftOut::ALL.map(LeftOut::label);
+    [no_area, over_limit, no_number, "not_told"]
 }
 
 /// Handles of one pipeline.

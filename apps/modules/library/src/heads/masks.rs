@@ -7,7 +7,7 @@ use contour::ContourBuilder;
 use spillgate_process::value::Tensor;
 
 /// The masks of one picture.
-pub(crate) struct Prototypes<'a> {
+pub(super) struct Prototypes<'a> {
     /// `[n, height, width]`, row-major.
     data: &'a [f32],
     n: usize,
@@ -18,11 +18,11 @@ pub(crate) struct Prototypes<'a> {
 }
 
 /// A closed line in pixels of the input.
-pub(crate) type Outline = Vec<[f32; 2]>;
+pub(super) type Outline = Vec<[f32; 2]>;
 
 impl<'a> Prototypes<'a> {
     /// Those of picture `i` in an output `[batch, n, height, width]`, for an input of that width and height.
-    pub(crate) fn of(output: &'a Tensor, i: usize, size: (usize, usize)) -> Option<Self> {
+    pub(super) fn of(output: &'a Tensor, i: usize, size: (usize, usize)) -> Option<Self> {
         let &[_, n, height, width] = output.shape.as_slice() else {
             return None;
         };
@@ -39,7 +39,7 @@ impl<'a> Prototypes<'a> {
 
     /// The outer outlines of an object with these coefficients in its box, largest first. None where nothing of the mask is above 0, or the
     /// coefficients are no numbers.
-    pub(crate) fn outlines(&self, coefficients: &[f32], corners: [f32; 4]) -> Vec<Outline> {
+    pub(super) fn outlines(&self, coefficients: &[f32], corners: [f32; 4]) -> Vec<Outline> {
         let [x0, y0, x1, y1] = corners;
         // The cells of the box, and those around it, between which the line may run.
         let cells = |low: f32, high: f32, cell: f32, all: usize| {

@@ -185,7 +185,7 @@ fn reasons_and_rows_that_there_are_not() {
         Value::Embeddings(pb::Embeddings {
             embeddings: vec![embedding],
         }),
-        expect!["Embedding.left_out is 3; it must be a reason from 0 to 2"],
+        expect!["Embedding.left_out is 4; it must be a reason from 0 to 3"],
     );
     let text = pb::Text {
         left_out: -1,
@@ -193,7 +193,7 @@ fn reasons_and_rows_that_there_are_not() {
     };
     check_value(
         Value::Texts(pb::Texts { texts: vec![text] }),
-        expect!["Text.left_out is -1; it must be a reason from 0 to 2"],
+        expect!["Text.left_out is -1; it must be a reason from 0 to 3"],
     );
     let label = pb::Label {
         left_out: 9,
@@ -202,7 +202,7 @@ fn reasons_and_rows_that_there_are_not() {
     let labels = vec![label];
     check_value(
         Value::Labels(pb::Labels { labels }),
-        expect!["Label.left_out is 9; it must be a reason from 0 to 2"],
+        expect!["Label.left_out is 9; it must be a reason from 0 to 3"],
     );
     let tensor = |left_out: &[u32]| {
         Value::Tensor(pb::Tensor {
