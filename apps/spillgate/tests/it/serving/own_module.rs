@@ -63,12 +63,15 @@ async fn an_own_module_type_is_served_with_its_options() {
 #[tokio::test(flavor = "multi_thread")]
 async fn masks_and_key_points_are_in_pixels_of_the_source() {
     let server = server("spots.yaml").await;
-    // A white square of 4 x 2 pixels at (2, 1), of a picture that was 20 x 12 before it was made smaller to 10 x 4.
-    let white = |(x, y): (usize, usize)| (2..6).contains(&x) && (1..3).contains(&y);
+    // A white square of 4 x 2 pixels at (2, 1) and two darker pixels, of a picture that was 20 x 12 before it was made smaller to 10 x 4.
+    let grey = |at: (usize, usize)| match at {
+        (2..6, 1..3) => 255,
+        (8, 0) => 200,
+        (0, 3) => 100,
+        _ => 0,
+    };
     let pixels = (0..4).flat_map(|y| (0..10).map(move |x| (x, y)));
-    let data: Vec<u8> = pixels
-        .flat_map(|at| [255 * u8::from(white(at)); 3])
-        .collect();
+    let data: Vec<u8> = pixels.flat_map(|at| [grey(at); 3]).collect();
     let frame = pb::Frame {
         format: pb::FrameFormat::Rgb8.into(),
         width: 10,
@@ -109,5 +112,12 @@ async fn masks_and_key_points_are_in_pixels_of_the_source() {
         ("spots", Some(0))
     );
     assert!((colour.values[0] - 3f32.sqrt().recip()).abs() < 1e-6);
+    // The pipeline's bound is two objects.
+    let why: Vec<_> = colours.embeddings.iter().map(|e| e.left_out()).collect();
+    let (seen, over) = (pb::LeftOut::None, pb::LeftOut::OverLimit);
+    assert_eq!(why, [seen, seen, over]);
+    let metrics = server.metrics().await;
+    let counted = "spillgate_gateway_left_out_objects_total{pipeline=\"spots\",module=\"compare\",reason=\"over_limit\"} 1";
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
     server.stop().await;
 }
