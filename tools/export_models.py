@@ -11,13 +11,13 @@ its classes, its input, and how its output is decoded.
     tools/export_models.py huggingface folder/of/detr
 
 The model is a name of torchvision or timm with --weights FILE; a .pt file of Ultralytics; a folder of Hugging Face (config.json, weights,
-preprocessor_config.json) or a name on its hub, and then it is downloaded. Nothing else is ever downloaded. With --random the
-weights are random (fixed seed), and for Ultralytics the model may be one of its .yaml files: right for measuring time, useless otherwise.
+preprocessor_config.json) or a name on its hub (timm: hf-hub:NAME), and then it is downloaded. Nothing else is ever downloaded. With --random
+the weights are random, and the model may be a .yaml file of Ultralytics: right for measuring time, useless otherwise.
 
 Written into ONNX as metadata_props, into TorchScript as the extra file config.txt (JSON):
   names {"0": "person", ...}, task (detect, segment, pose, classify, embed), stride, imgsz [height, width], batch: as Ultralytics writes them;
   head: yolo, yolov5, nms, ssd, detr, lists, classes-softmax, classes-sigmoid, embedding (in Ultralytics' own files its word: Detect, Pose, ...);
-  mean, std: three numbers each, of channels from 0 to 1; fit: stretch or letterbox; color: rgb or bgr.
+  mean, std: three numbers each, of channels from 0 to 1; fit: stretch, letterbox or crop; crop: the part of the shorter side; color: rgb or bgr.
 
 What it writes is checked as a server checks it, by `spillgate validate` (--spillgate names the program): a model that cannot be
 served is refused, and its file removed.
@@ -43,12 +43,9 @@ except ImportError:
 
 # Of a network that takes channels from 0 to 1 as they are.
 UNIT = {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
-# Of random weights.
 SEED = 0
-# Greatest difference between an exported model and its original.
-TOLERANCE = 1e-2
-# Part of a DETR's numbers that may be of other queries than the original's.
-QUERIES_APART = 0.1
+# Greatest difference between a number of an exported model and the original's; part of a DETR's numbers that may be of other queries.
+TOLERANCE, QUERIES_APART = 1e-2, 0.1
 # Of a pipeline: the module's name, its operator, its output.
 SERVED = {"classify": ("classify", "classifier", "labels"), "embed": ("embed", "embedder", "embedding")}
 DETECTED = ("detect", "detector", "boxes")
@@ -59,6 +56,10 @@ PICTURES = {"clip": "CLIPVisionModelWithProjection", "clip_vision_model": "CLIPV
 
 def fail(message):
     sys.exit(f"export_models: {message}")
+
+
+def first_line(error):
+    return f"{error}\n{type(error).__name__}".strip().splitlines()[0]
 
 
 def need(module, why):
@@ -80,10 +81,6 @@ def quiet():
             yield
     finally:
         logging.disable(logging.NOTSET)
-
-
-def first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def load_weights(network, args):
@@ -119,7 +116,7 @@ class Export:
     """A network that takes [batch, 3, height, width], and all that its file will say."""
 
     def __init__(self, network, outputs, size, meta, lists=False):
-        """`outputs` are their names. With `lists` the batch is one, and the outputs have no axis for it."""
+        """`outputs` are names. With `lists` the batch is one, and the outputs have no axis for it."""
         self.network, self.outputs, self.size, self.meta, self.lists = network.eval(), outputs, size, meta, lists
 
     def save(self, path, args):
@@ -144,8 +141,7 @@ class Export:
             if wrong is None:
                 return
             path.unlink(missing_ok=True)
-        cure = "" if batch else "; --batch 1 fixes the batch, which may help"
-        fail(f"{args.model} cannot be exported to {args.format}: {wrong}{cure}")
+        fail(f"{args.model} cannot be exported to {args.format}: {wrong}" + ("" if batch else "; --batch 1 may help"))
 
     def traced(self, example, path, meta, _free):
         traced = torch.jit.trace(self.network, example, check_trace=False, strict=False)
@@ -159,9 +155,8 @@ class Export:
 
     def traced_onnx(self, example, path, meta, free):
         """By torch's older exporter, which takes more networks."""
-        axes = {name: {0: "batch"} for name in ["images", *self.outputs]} if free else {}
-        if self.lists:
-            axes = {name: {0: "objects"} for name in self.outputs}
+        of = {"images": "batch", **dict.fromkeys(self.outputs, "batch")} if free else {}
+        axes = {name: {0: axis} for name, axis in (dict.fromkeys(self.outputs, "objects") if self.lists else of).items()}
         torch.onnx.export(self.network, (example,), str(path), dynamo=False, dynamic_axes=axes,
                           input_names=["images"], output_names=self.outputs)
         write_metadata(path, meta)
@@ -176,7 +171,7 @@ class Export:
                 return f"the shape of {name} is {list(a.shape)} for {len(pictures)} pictures, not {list(b.shape)}"
             if self.meta["head"] == "detr":  # Queries of nearly the same score change places.
                 a, b = a.sort(1).values, b.sort(1).values
-            far = ((a.float() - b.float()).abs() > TOLERANCE).float().mean().item()
+            far = ((a - b).abs() > TOLERANCE).float().mean().item()
             if far > (QUERIES_APART if self.meta["head"] == "detr" else 0):
                 return f"{name} differs from the original's in {far:.1%} of its numbers; the trace depends on the input"
         return None
@@ -201,6 +196,11 @@ def write_metadata(path, meta):
     onnx.save(model, str(path))
 
 
+def cropped(part):
+    """The middle of a picture, of which its shorter side shows this part."""
+    return {"fit": "crop", "crop": round(min(part, 1.0), 6)}
+
+
 def by_index(names):
     return {str(i): str(name) for i, name in enumerate(names)}
 
@@ -211,12 +211,11 @@ def torchvision_model(args):
     detectors, classifiers = models.list_models(detection), models.list_models(models)
     if args.model not in detectors + classifiers:
         fail(f"torchvision has no model {args.model}; it has {', '.join(classifiers + detectors)}")
-    is_detector = args.model in detectors
     known = models.get_model_weights(args.model).DEFAULT
     categories = known.meta.get("categories")
     args.classes = args.classes or len(categories)
     torch.manual_seed(SEED)
-    if is_detector:
+    if args.model in detectors:
         return torchvision_detector(args, detection, class_names(args, categories))
     if args.embed:
         fail("embedders come from timm or Hugging Face, where the part before the classes is known: timm NAME --embed")
@@ -225,7 +224,7 @@ def torchvision_model(args):
     crop = known.transforms()
     side = args.input or crop.crop_size[0]
     meta = {"names": by_index(class_names(args, categories)), "task": "classify", "stride": 1, "head": "classes-softmax",
-            "mean": list(crop.mean), "std": list(crop.std), "fit": "stretch", "color": "rgb"}
+            "mean": list(crop.mean), "std": list(crop.std), **cropped(crop.crop_size[0] / crop.resize_size[0]), "color": "rgb"}
     return Export(network, ["logits"], (side, side), meta)
 
 
@@ -310,7 +309,8 @@ def timm_model(args):
     height, width = (args.input, args.input) if args.input else config["input_size"][1:]
     if (height, width) != tuple(config["input_size"][1:]) and network.pretrained_cfg.get("fixed_input_size"):
         fail(f"{args.model} has an input of {config['input_size'][1]} and no other; leave --input out")
-    meta = {"stride": 1, "mean": list(config["mean"]), "std": list(config["std"]), "fit": "stretch", "color": "rgb"}
+    fit = cropped(config["crop_pct"]) if config["crop_mode"] == "center" else {"fit": "stretch"}
+    meta = {"stride": 1, "mean": list(config["mean"]), "std": list(config["std"]), **fit, "color": "rgb"}
     if args.embed:
         network.reset_classifier(0)
         return Export(network, ["embeds"], (height, width), {**meta, "task": "embed", "head": "embedding"})
@@ -364,11 +364,11 @@ def huggingface_model(args):
             pooled = [getattr(found, field, None) for field in ("image_embeds", "pooler_output")]
             return (next((p.flatten(1) for p in pooled if p is not None), found.last_hidden_state[:, 0]),)
 
-    size = processor_size(args, processor)
+    size, fit = processor_size(args, processor)
     if not processor.do_rescale or abs(processor.rescale_factor * 255 - 1) > 1e-3:
         fail(f"{args.model} does not want pixels divided by 255 first (its preprocessor_config.json), which its file could not say")
     normal = {"mean": list(processor.image_mean), "std": list(processor.image_std)} if processor.do_normalize else UNIT
-    meta = {"task": task, "stride": 1, **normal, "fit": "stretch", "color": "rgb"}
+    meta = {"task": task, "stride": 1, **normal, **fit, "color": "rgb"}
     if task == "embed":
         meta["head"] = "embedding"
     else:
@@ -380,25 +380,26 @@ def huggingface_model(args):
 
 
 def processor_size(args, processor):
-    """Height and width that pictures are stretched to."""
-    if args.input:
-        return args.input, args.input
-    size = (getattr(processor, "do_center_crop", False) and processor.crop_size) or processor.size
-    size = dict(size) if not isinstance(size, int) else {"shortest_edge": size}
-    if size.get("height") and size.get("width"):
-        return size["height"], size["width"]
-    if size.get("shortest_edge"):
-        return size["shortest_edge"], size["shortest_edge"]
-    fail(f"{args.model}: its preprocessor_config.json names no size that is known ({size}); give --input PIXELS")
+    """Height and width of the input, and how a picture gets there."""
+    size = processor.size if not isinstance(processor.size, int) else {"shortest_edge": processor.size}
+    height, width = size.get("height") or size.get("shortest_edge"), size.get("width") or size.get("shortest_edge")
+    if not height or not width:
+        fail(f"{args.model}: its preprocessor_config.json names no size that is known ({size})")
+    fit = {"fit": "stretch"}
+    if getattr(processor, "do_center_crop", False):
+        inner = processor.crop_size["height"], processor.crop_size["width"]
+        fit = cropped(inner[0] / height) if size.get("shortest_edge") else fit
+        height, width = inner
+    return ((args.input, args.input) if args.input else (height, width)), fit
 
 
 def export_ultralytics(args, path):
-    """Ultralytics' own exporter writes file and metadata; what it leaves out of the input is added. Gives the task."""
+    """Ultralytics' own exporter writes file and metadata; what it leaves out is added. Gives the task."""
     os.environ.update(YOLO_AUTOINSTALL="false", YOLO_OFFLINE="true")
     ultralytics = need("ultralytics", args.model)
     if args.weights or args.classes or args.labels or args.embed:
         fail("a .pt file of Ultralytics is the model and has its classes: leave --weights, --classes, --labels and --embed out")
-    is_config = args.model.endswith((".yaml", ".yml"))
+    is_config = args.model.endswith(".yaml")
     if is_config != args.random:
         fail(f"{args.model}: weights are in a .pt file, and a .yaml file has none: that one needs --random, to measure time alone")
     if not is_config and not Path(args.model).is_file():
@@ -419,8 +420,9 @@ def export_ultralytics(args, path):
     except Exception as error:  # noqa: BLE001
         fail(f"ultralytics cannot export {args.model}: {first_line(error)}")
     shutil.move(made, path)
-    stretched = "RTDETR" in type(model.model.model[-1]).__name__ or model.task == "classify"
-    more = {**UNIT, "fit": "stretch" if stretched else "letterbox", "color": "rgb"}
+    stretched = "RTDETR" in type(model.model.model[-1]).__name__
+    fit = cropped(1.0) if model.task == "classify" else {"fit": "stretch" if stretched else "letterbox"}
+    more = {**UNIT, **fit, "color": "rgb"}
     if args.format == "onnx":
         write_metadata(path, more)
     else:
@@ -456,7 +458,8 @@ def check_served(program, path, task):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", choices=["torchvision", "timm", "ultralytics", "huggingface"])
+    makers = {"torchvision": torchvision_model, "timm": timm_model, "huggingface": huggingface_model}
+    parser.add_argument("library", choices=[*makers, "ultralytics"])
     parser.add_argument("model", help="a name, a .pt file, a folder: see above")
     parser.add_argument("--weights", metavar="FILE", help="state_dict of torchvision or timm (.pth, .pt, .safetensors)")
     parser.add_argument("--random", action="store_true", help="random weights with a fixed seed")
@@ -472,21 +475,18 @@ def main():
     for option, value in vars(args).items():
         if option in ("input", "batch", "classes") and value is not None and value < 1:
             fail(f"--{option} {value}: at least 1 is needed")
-        if option in ("weights", "labels") and value is not None and not Path(value).is_file():
+        if option in ("weights", "labels") and value and not Path(value).is_file():
             fail(f"--{option} {value}: no such file")
     slim = ["onnxslim"] if args.library == "ultralytics" else []
     for module in ["torch", *(["onnx", "onnxscript", "onnxruntime", *slim] if args.format == "onnx" else [])]:
         need(module, f"the format {args.format}")
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = Path(args.model.split(":")[-1]).resolve().name
-    for ending in (".pt", ".yaml", ".yml"):
-        stem = stem.removesuffix(ending)
+    stem = Path(args.model.split(":")[-1]).resolve().name.removesuffix(".pt").removesuffix(".yaml")
     path = args.out / f"{stem}.{args.format}"
     if args.library == "ultralytics":
         task = export_ultralytics(args, path)
     else:
-        make = {"torchvision": torchvision_model, "timm": timm_model, "huggingface": huggingface_model}[args.library]
-        made = make(args)
+        made = makers[args.library](args)
         made.save(path, args)
         task = made.meta["task"]
     check_served(args.spillgate, path, task)
