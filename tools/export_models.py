@@ -402,8 +402,9 @@ def export_ultralytics(args, path):
     is_config = args.model.endswith(".yaml")
     if is_config != args.random:
         fail(f"{args.model}: weights are in a .pt file, and a .yaml file has none: that one needs --random, to measure time alone")
-    if not is_config and not Path(args.model).is_file():
-        fail(f"{args.model}: no such file; it is not downloaded")
+    named = need("ultralytics.utils.checks", args.model).check_yolov5u_filename(args.model)
+    if not is_config and not Path(named).is_file():
+        fail(f"{named}: no such file; it is not downloaded")
     torch.manual_seed(SEED)
     kind = ultralytics.RTDETR if Path(args.model).stem.lower().startswith("rtdetr") else ultralytics.YOLO
     with quiet():
@@ -415,8 +416,7 @@ def export_ultralytics(args, path):
     side = args.input or (224 if model.task == "classify" else 640)
     try:
         with quiet():
-            # nms=False: the head without suppression where the model has one, else the usual one.
-            made = Path(model.export(format=args.format, imgsz=side, batch=args.batch or 1, dynamic=args.batch is None, nms=False))
+            made = Path(model.export(format=args.format, imgsz=side, batch=args.batch or 1, dynamic=args.batch is None))
     except Exception as error:  # noqa: BLE001
         fail(f"ultralytics cannot export {args.model}: {first_line(error)}")
     shutil.move(made, path)
