@@ -166,8 +166,8 @@ fn timing_to_json(timing: &pb::ModuleTiming) -> Json {
     })
 }
 
-/// Of pictures and bytes only the size is written.
-fn value_to_json(value: &pb::Value) -> Json {
+/// An output as JSON. Of pictures and bytes only the size is written.
+pub fn value_to_json(value: &pb::Value) -> Json {
     match &value.value {
         None => Json::Null,
         Some(Value::Boxes(list)) => list

@@ -11,9 +11,11 @@ pub mod labelled;
 mod report;
 mod tally;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
 use spillgate_backend::operator::Library;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_picture::{Frame, NotDecoded, Picture, decode};
@@ -29,7 +31,7 @@ use spillgate_worker::operators::{WorkerSpec, serving_operator};
 
 use crate::deployment::Deployment;
 use crate::device_name::resolve_device;
-use labelled::{Kind, Labelled, Sample};
+use labelled::{Kind, Labelled};
 use tally::Tally;
 
 pub use report::Accuracies;
@@ -143,23 +145,14 @@ fn measure_here(
     let pipeline = &deployment.pipeline;
     let module = &pipeline.modules[what.module.idx()];
     let mut backend = TorchBackend::new(&what.device)?;
-    let spec = WorkerSpec {
-        worker: WORKER,
-        pipeline: pipeline.clone(),
-        base_dir: deployment.base_dir.clone(),
-        module: what.module,
-        execution: ModuleExecution::default(),
-        from_start: false,
-        members: None,
-        load: None,
-    };
+    let spec = spec(pipeline, deployment.base_dir.clone(), what.module);
     let member = MemberId::default();
     let mut operator = serving_operator(&spec, member, library, &mut backend)?;
     let tally = Tally::over(source.classes(), source.kind());
     let mut tallies = vec![tally; module.variants.len()];
     for (done, sample) in source.samples().enumerate() {
         let sample = sample?;
-        let job = job(pipeline, &sample)?;
+        let job = job(pipeline, &sample.name, sample.picture.clone())?;
         for (variant, tally) in tallies.iter_mut().enumerate() {
             let mut ran = operator.run(variant, &[job.inputs(module)]);
             let ran = ran.pop().context("a module answers each request")?;
@@ -180,11 +173,24 @@ fn measure_here(
     Ok(Accuracies::new(module, source, tallies))
 }
 
+/// The only worker of a module.
+pub(crate) fn spec(pipeline: &Arc<Pipeline>, base_dir: PathBuf, module: ModuleId) -> WorkerSpec {
+    WorkerSpec {
+        worker: WORKER,
+        pipeline: pipeline.clone(),
+        base_dir,
+        module,
+        execution: ModuleExecution::default(),
+        from_start: false,
+        members: None,
+        load: None,
+    }
+}
+
 /// A request with its picture decoded. Nothing stops the decoder: a server's limit of time would make a measurement
 /// fail on a busy machine.
-fn job(pipeline: &Pipeline, sample: &Sample) -> Result<Job> {
-    let frame = Frame::file(sample.picture.clone());
-    let name = &sample.name;
+pub(crate) fn job(pipeline: &Pipeline, name: &str, picture: Bytes) -> Result<Job> {
+    let frame = Frame::file(picture);
     let picture =
         Picture::of(&frame, pipeline.limits.pixels).map_err(|e| anyhow!("{name}: {e}"))?;
     let decoded = decode(&frame, &picture, &mut || false).map_err(|error| match error {

@@ -14,8 +14,8 @@ use crate::model_check::{self, SUBCOMMAND};
 
 use crate::commands;
 use crate::commands::{
-    graph, modules, plan, profile, roles, rollout, schema, serve, simulate, status, token, trace,
-    up, validate,
+    graph, model_files, modules, plan, profile, roles, rollout, schema, serve, simulate, status,
+    token, trace, up, validate,
 };
 use spillgate_protocol::session::rights::Kind;
 
@@ -61,6 +61,9 @@ enum Command {
     Schema,
     /// Print the module types that pipelines can name, or all about one of them.
     Modules(modules::ModulesArgs),
+    /// Look at a model file: what it says of itself, and the module that serves it.
+    #[command(subcommand)]
+    Models(model_files::ModelsCommand),
     /// Measure how long each module takes at each batch size, and write the profile file; or how accurate variants are.
     Profile(profile::ProfileArgs),
     /// Plan batch sizes and workers for a rate or a number of GPUs.
@@ -126,6 +129,7 @@ pub fn main(library: Library) -> ExitCode {
         Command::Graph(args) => graph::run(&args),
         Command::Schema => schema::run(),
         Command::Modules(args) => modules::run(&args),
+        Command::Models(command) => model_files::run(&command),
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -5,6 +5,7 @@ pub(crate) mod cores;
 pub(crate) mod device_sharing;
 pub(crate) mod graph;
 pub(crate) mod link_tls;
+pub(crate) mod model_files;
 pub(crate) mod models;
 pub(crate) mod modules;
 pub(crate) mod offered;

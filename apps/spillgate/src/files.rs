@@ -226,6 +226,18 @@ pub fn load_definition(
     compile(definition.pipeline.to_string(), profiles, file, catalog)
 }
 
+/// A pipeline of this text, without profiles, as if it were in that file.
+///
+/// # Errors
+/// When it has errors.
+pub(crate) fn of_text(
+    text: String,
+    file: &Path,
+    catalog: &Catalog,
+) -> Result<LoadedPipeline, LoadError> {
+    compile(text, ProfileSet::default(), file, catalog)
+}
+
 fn compile(
     text: String,
     profiles: ProfileSet,

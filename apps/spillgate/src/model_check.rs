@@ -51,6 +51,7 @@ use message::{Answer, Hash, Question};
 
 pub use child::run as answer;
 pub use family::{Families, FamilyFiles};
+pub(crate) use look::look as look_at;
 
 /// Name of the hidden subcommand that checks a module.
 pub const SUBCOMMAND: &str = "check-model";

@@ -215,6 +215,22 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .collect()
 }
 
+/// The outputs of a module that ran by itself on a picture, by their names: of the pipeline there is nothing else.
+pub fn of_module(module: &Module, outputs: &[Value]) -> HashMap<String, pb::Value> {
+    let boxes = outputs.iter().find_map(|value| match value {
+        Value::Boxes(boxes) => Some(boxes.len()),
+        _ => None,
+    });
+    let named = module.outputs.iter().zip(outputs);
+    let objects = |value: &Value| match value {
+        Value::Masks(_) | Value::Keypoints(_) => Objects::of_own("boxes", boxes.unwrap_or(0)),
+        _ => Objects::default(),
+    };
+    named
+        .map(|((name, _), value)| (name.clone(), wire_value(value, objects(value), (1.0, 1.0))))
+        .collect()
+}
+
 fn wire_left_out(why: Option<LeftOut>) -> i32 {
     match why {
         None => pb::LeftOut::None,

@@ -35,6 +35,11 @@ impl<'a> Objects<'a> {
         }
     }
 
+    /// So many boxes of an output with that name.
+    pub(crate) fn of_own(output: &'a str, n: usize) -> Self {
+        Objects { n, output }
+    }
+
     /// The boxes of so many masks or sets of key points: those that the module found with them, or those that it worked on.
     pub(crate) fn found_with(record: &'a RequestRecord, from: PortRef, n: usize) -> Self {
         let outputs = &record.pipeline.modules[from.module.idx()].outputs;

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
+use crate::description::Description;
 #[cfg(feature = "onnx")]
 use crate::onnx;
 use crate::torch::{Archive, FormId};
@@ -54,6 +55,19 @@ impl<'a> ModelFile<'a> {
         };
         let hasher = Sha256::new_with_prefix(kind);
         Ok(hasher.chain_update(self.bytes()).finalize().into())
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn description(&self) -> Result<Description, String> {
+        match self {
+            ModelFile::TorchScript(archive) => Ok(archive.description()),
+            #[cfg(feature = "onnx")]
+            ModelFile::Onnx(bytes) => onnx::description(bytes),
+            _ => Ok(Description::default()),
+        }
     }
 
     /// Whether its content is what was written, where the form does not say so.

@@ -50,6 +50,14 @@ pub fn look(bytes: &[u8]) -> Result<(), String> {
     Interface::of(&graph::describe(bytes)?).map(|_| ())
 }
 
+/// What a file with this content says of itself.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn description(bytes: &[u8]) -> Result<Description, String> {
+    Ok(Interface::description(graph::describe(bytes)?))
+}
+
 /// The files beside a model with this content that hold weights of it, by its folder.
 ///
 /// # Errors

@@ -73,9 +73,23 @@ pub enum OperatorError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// What the model gives does not fit the module, whatever it is given: a sentence that says where, what there is, and what is needed.
+    #[error("{0}")]
+    Unfit(String),
     /// Any other error: a sentence that says where, what is wrong, and what would be right.
     #[error("{0}")]
     Other(String),
+}
+
+impl OperatorError {
+    /// The same error for another request.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        match self {
+            OperatorError::Unfit(why) => OperatorError::Unfit(why.clone()),
+            other => OperatorError::Other(other.to_string()),
+        }
+    }
 }
 
 /// The module types that a server offers.

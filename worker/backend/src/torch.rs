@@ -25,7 +25,7 @@ use std::sync::{Arc, Once};
 use tch::{CModule, Device, IValue, Kind};
 
 use crate::cuda::{Urgency, enter};
-use crate::description::{Description, of_config};
+use crate::description::Description;
 use crate::forward::{check, failed};
 use crate::model_file::{self, ModelFile};
 use crate::{Backend, BackendError, Copier, Model};
@@ -178,14 +178,7 @@ impl TorchBackend {
             false => "no TorchScript model, which is a zip archive, and no ONNX model".to_owned(),
         })?;
         self.has_cold |= lent.is_cold;
-        // An archive of an unusual shape says nothing.
-        let config = archive
-            .form()
-            .map_or(&[][..], |form| form.config.as_slice());
-        let description = Description {
-            metadata: of_config(config),
-            ..Description::default()
-        };
+        let description = archive.description();
         Ok(match self.device {
             Device::Cuda(index) => Box::new(GpuModel::new(path, lent, description, index)),
             _ => Box::new(TorchModel {

@@ -50,9 +50,7 @@ fn kind_of(inputs: &Inputs, port: usize) -> &'static str {
 
 /// Gives every request of a batch the same error.
 pub(crate) fn all_fail<T>(n: usize, error: &OperatorError) -> Vec<Result<T, OperatorError>> {
-    (0..n)
-        .map(|_| Err(OperatorError::Other(error.to_string())))
-        .collect()
+    (0..n).map(|_| Err(error.again())).collect()
 }
 
 /// A pass over the pictures of a batch: `paint` puts each into its place of the input and says what `read` is told of it; `read` makes the outputs of
@@ -92,7 +90,7 @@ pub(crate) fn pass_over_pictures<P: Send + 'static>(
             }
             Err(error) => wrong
                 .into_iter()
-                .map(|of| of.and(Err(OperatorError::Other(error.to_string()))))
+                .map(|of| of.and(Err(error.again())))
                 .collect(),
         }
     })
@@ -295,7 +293,7 @@ impl Cut {
                 OperatorError::Other("the model gave fewer results than objects".to_owned())
             }),
             // Requests without objects did not need the model.
-            (None, Err(error)) => Err(OperatorError::Other(error.to_string())),
+            (None, Err(error)) => Err(error.again()),
         };
         let boxes = self.boxes.into_iter();
         boxes

@@ -185,7 +185,7 @@ impl Objects {
         };
         let (head, layout) = expected
             .layout(outputs, n)
-            .map_err(|why| OperatorError::Other(format!("{}: {why}", variant.model)))?;
+            .map_err(|why| OperatorError::Unfit(format!("{}: {why}", variant.model)))?;
         Ok(Decoder {
             head,
             layout,

@@ -36,6 +36,7 @@ pub mod reference;
 pub mod resample;
 mod rows;
 mod scores;
+pub mod suggest;
 mod text_generator;
 mod text_reader;
 

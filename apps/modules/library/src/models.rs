@@ -182,7 +182,7 @@ pub(crate) fn wrong_shape(
     expected: impl std::fmt::Display,
     got: &[i64],
 ) -> OperatorError {
-    OperatorError::Other(format!(
+    OperatorError::Unfit(format!(
         "{model}: expected an output of shape {expected}, got {got:?}"
     ))
 }

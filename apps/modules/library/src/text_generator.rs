@@ -350,7 +350,7 @@ impl Operator for TextGeneratorOperator {
                 }
                 Err(error) => {
                     for (request, _) in places {
-                        results[request] = Err(OperatorError::Other(error.to_string()));
+                        results[request] = Err(error.again());
                     }
                 }
             }

@@ -90,7 +90,8 @@ impl Say {
     }
 }
 
-/// Loads and runs the module. An error on its own example is no refusal, because real requests may differ.
+/// Loads and runs the module. An error on its own example is no refusal, because real requests may differ; but it is one if the model's outputs
+/// do not fit the module, which no request changes.
 fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answer, String> {
     let known = |name: &str| question.variables.get(name).cloned();
     let (text, file) = (&question.text, &question.file);
@@ -146,6 +147,9 @@ fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answe
         let inputs: Inputs = operator.example(1);
         let results = operator.run(module.served(), &[inputs]);
         let failed = results.into_iter().find_map(Result::err);
+        if let Some(OperatorError::Unfit(why)) = failed {
+            return Err(why);
+        }
         if let Some(error) = failed.as_ref().map(OperatorError::to_string) {
             return Ok(Answer::Ran {
                 error: Some(error),

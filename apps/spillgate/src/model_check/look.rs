@@ -27,7 +27,7 @@ const EXPORT: &str = "export the model as ONNX, or as TorchScript from PyTorch (
 
 /// A model file by its format.
 #[derive(Debug)]
-pub(super) enum Looked {
+pub(crate) enum Looked {
     TorchScript,
     /// With its content.
     Onnx(Vec<u8>),
@@ -37,7 +37,7 @@ pub(super) enum Looked {
 ///
 /// # Errors
 /// The kind of the file, and the remedy.
-pub(super) fn look(file: &mut (impl Read + Seek)) -> Result<Looked, String> {
+pub(crate) fn look(file: &mut (impl Read + Seek)) -> Result<Looked, String> {
     let mut head = vec![0; HEAD_BYTES];
     let n = fill(file, &mut head).map_err(|e| e.to_string())?;
     head.truncate(n);

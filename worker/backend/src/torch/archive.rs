@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use zip::read::{ZipArchive, ZipFile};
 use zip::result::ZipError;
 
-use crate::description::METADATA_BYTES_MAX;
+use crate::description::{Description, METADATA_BYTES_MAX, of_config};
 
 /// What tells forms apart: a SHA-256 hash.
 pub type FormId = [u8; 32];
@@ -72,6 +72,15 @@ impl<'a> Archive<'a> {
     pub fn form(&self) -> Result<&Form, String> {
         let found = self.form.get_or_init(|| form(&mut Cursor::new(self.bytes)));
         found.as_ref().map_err(String::clone)
+    }
+
+    /// What it says of itself. One of an unusual shape says nothing.
+    pub fn description(&self) -> Description {
+        let form = self.form().ok();
+        Description {
+            metadata: form.map(|form| of_config(&form.config)).unwrap_or_default(),
+            ..Description::default()
+        }
     }
 
     /// Whether the content of each entry is what was written: libtorch does not look.
