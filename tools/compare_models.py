@@ -303,7 +303,10 @@ def huggingface_case(kind, side):
             return processor.post_process_object_detection(found(), threshold=CONFIDENCE, target_sizes=[(side, side)])[0]
 
         if kind in ("detr", "rtdetr", "yolos"):
-            wake(layers, lambda: len(detected()["scores"]), 200.0 if kind == "yolos" else 8.0)
+            for _, bias in layers:
+                # New networks of this kind may give all classes one score.
+                torch.nn.init.normal_(bias, std=2.0)
+            wake(layers, lambda: len(detected()["scores"]), 8.0)
         path = folder / kind
         with quiet():
             network.save_pretrained(path)
