@@ -48,6 +48,9 @@ pub(crate) struct InspectArgs {
     /// Where the picture with what was found is written.
     #[arg(long, default_value = "found.png", requires = "image")]
     out: PathBuf,
+    /// Write a pipeline file with this module alone.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// The module type to try, in place of the one that is suggested.
     #[arg(long)]
     op: Option<String>,
@@ -110,9 +113,49 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let also: Vec<PathBuf> = args.image.iter().cloned().collect();
     super::profile::check(&loaded, &args.models, &library, &|_| true, &also)?;
     commands::print("\nit was loaded and run once, confined\n")?;
+    if let Some(file) = &args.write {
+        let model = from_beside(file, path)?;
+        let name = pipeline_name(path);
+        let text = format!("name: {name}\nslo: 1s\n{}", chosen.yaml(&model));
+        spillgate_output::write(file, text)?;
+        say(&format!("wrote {}", file.display()));
+    }
     match &args.image {
-        Some(image) => found(&loaded, image, &args.out),
+        Some(image) => found(&loaded, &chosen.outputs, image, &args.out),
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The way to a model from a pipeline file: its name where both lie in one folder.
+fn from_beside(pipeline: &Path, model: &Path) -> anyhow::Result<String> {
+    let folder = |path: &Path| {
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        parent
+            .canonicalize()
+            .with_context(|| format!("{}", parent.display()))
+    };
+    let name = model.file_name().context("name a file")?;
+    let model = match folder(pipeline)? == folder(model)? {
+        true => PathBuf::from(name),
+        false => folder(model)?.join(name),
+    };
+    Ok(model.to_string_lossy().into_owned())
+}
+
+/// A name for the pipeline of a model: what its file's name has of the characters that names have.
+fn pipeline_name(model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy();
+    let kept = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_ascii_lowercase(),
+        false => '_',
+    };
+    let kept: String = stem.chars().take(40).map(kept).collect();
+    match kept.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => kept,
+        false => format!("m_{kept}"),
     }
 }
 
@@ -237,7 +280,7 @@ impl Chosen {
         let quoted = serde_json::Value::String(file.to_owned());
         let plain = file
             .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+            .all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
         let file = if plain {
             file.to_owned()
         } else {
@@ -273,8 +316,13 @@ impl Chosen {
     }
 }
 
-/// Runs the model on a picture, prints what it finds and draws it.
-fn found(loaded: &LoadedPipeline, image: &Path, out: &Path) -> anyhow::Result<ExitCode> {
+/// Runs the model on a picture, prints these of its outputs and draws what it finds.
+fn found(
+    loaded: &LoadedPipeline,
+    named: &[String],
+    image: &Path,
+    out: &Path,
+) -> anyhow::Result<ExitCode> {
     let name = image.display().to_string();
     let picture = file::read(image, PICTURE_BYTES_MAX).with_context(|| name.clone())?;
     spillgate_output::check(out)?;
@@ -303,10 +351,10 @@ fn found(loaded: &LoadedPipeline, image: &Path, out: &Path) -> anyhow::Result<Ex
         "\nfound in {name}, after {:.0} ms:\n",
         took.as_secs_f64() * 1e3
     ))?;
-    let mut names: Vec<&String> = result.outputs.keys().collect();
-    names.sort_unstable();
-    for name in names {
-        commands::print(&listed(name, value_to_json(&result.outputs[name])))?;
+    for name in named {
+        if let Some(value) = result.outputs.get(name) {
+            commands::print(&listed(name, value_to_json(value)))?;
+        }
     }
     let Some(Value::Image(picture)) = inputs.into_iter().flatten().next() else {
         bail!("{name}: the module takes no picture");

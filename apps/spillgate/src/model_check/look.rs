@@ -20,10 +20,11 @@ const PICKLE_BYTES_MAX: u64 = 1 << 20;
 const HEAD_BYTES: usize = 1 << 10;
 
 /// The cure for a file that holds weights.
-const BUILD_AND_TRACE: &str = "build the model in Python, load the weights into it, and save \
-                               torch.jit.trace(model.eval(), example) with .save(FILE)";
+const BUILD_AND_TRACE: &str = "build the model in Python, load the weights into it (model.load_state_dict(...)), and write \
+                               torch.onnx.export(model.eval(), example, \"net.onnx\", dynamo=False, input_names=[\"images\"], \
+                               dynamic_axes={\"images\": {0: \"batch\"}}); of Ultralytics: yolo export model=FILE format=onnx";
 /// The cure for a file of another framework.
-const EXPORT: &str = "export the model as ONNX, or as TorchScript from PyTorch (tools/export_models.py does it for torchvision and YOLO)";
+const EXPORT: &str = "export the model that it was made of as ONNX (tools/export_models.py does it for torchvision, timm, Ultralytics and Hugging Face)";
 
 /// A model file by its format.
 #[derive(Debug)]
@@ -98,6 +99,10 @@ fn other(head: &[u8], length: u64) -> String {
         format!("it is an HDF5 file, as Keras writes them; {EXPORT}")
     } else if head.get(4..8) == Some(b"TFL3") {
         format!("it is a TensorFlow Lite model; {EXPORT}")
+    } else if is_engine(head) {
+        format!("it is an engine of TensorRT, which runs on one kind of GPU alone; {EXPORT}")
+    } else if (text.starts_with("<?xml") || text.starts_with("<net")) && text.contains("<net") {
+        format!("it is a model of OpenVINO; {EXPORT}")
     } else if head.starts_with(b"GGUF") {
         format!("it is a GGUF file: weights of a language model; {EXPORT}")
     } else if head.get(4..8) == Some(b"PTMF") {
@@ -110,6 +115,13 @@ fn other(head: &[u8], length: u64) -> String {
             "it is no TorchScript model, which is a zip archive, and no ONNX model: it begins with {start}"
         )
     }
+}
+
+/// Whether a file begins as an engine of TensorRT does, or as one that Ultralytics wrote: the length of a JSON object before it.
+fn is_engine(head: &[u8]) -> bool {
+    let plain = |bytes: &[u8]| bytes.starts_with(b"ftrt") || bytes.starts_with(b"ptrt");
+    let length = head.first_chunk::<4>().map(|n| u32::from_le_bytes(*n));
+    plain(head) || length.is_some_and(|n| n > 1 && n < 1 << 20) && head.get(4..6) == Some(b"{\"")
 }
 
 /// The kind of a pickle, by the classes that it names.
@@ -178,6 +190,9 @@ fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {
              .save(FILE) instead"
                 .to_owned(),
         );
+    }
+    if has("model.weights.h5") {
+        return Err(format!("it is a model of Keras; {EXPORT}"));
     }
     let pickle = names.iter().find(|name| name.ends_with("data.pkl"));
     let Some(name) = pickle.map(|name| (*name).to_owned()) else {
@@ -280,7 +295,7 @@ mod tests {
         )];
         let mut safetensors = 20u64.to_le_bytes().to_vec();
         safetensors.extend(b"{\"a\":{\"dtype\":\"F32\"}}....................");
-        let cases: [(&str, Vec<u8>, &str); 13] = [
+        let cases: [(&str, Vec<u8>, &str); 18] = [
             ("empty", Vec::new(), "it is empty"),
             ("html", b"\n<!DOCTYPE html><html>".to_vec(), "HTML page"),
             (
@@ -318,6 +333,29 @@ mod tests {
                 "it begins with 7468697320697320",
             ),
             ("hdf5", b"\x89HDF\r\n\x1a\n".to_vec(), "HDF5"),
+            (
+                "keras",
+                zipped(
+                    &[
+                        ("config.json", b"{}".as_slice()),
+                        ("model.weights.h5", b"x"),
+                    ],
+                    STORED,
+                ),
+                "of Keras",
+            ),
+            ("engine", b"ftrt\0\0\0\0".to_vec(), "TensorRT"),
+            (
+                "ultralytics-engine",
+                b"\x20\x01\0\0{\"description\": \"x\"}".to_vec(),
+                "TensorRT",
+            ),
+            (
+                "openvino",
+                b"<?xml version=\"1.0\"?>\n<net name=\"m\" version=\"11\">".to_vec(),
+                "OpenVINO",
+            ),
+            ("gguf", b"GGUF\x03\0\0\0".to_vec(), "GGUF"),
         ];
         for (name, bytes, part) in cases {
             let said = said(name, &bytes);

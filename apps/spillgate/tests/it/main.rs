@@ -7,6 +7,7 @@ mod authority;
 mod clients;
 mod families;
 mod handoff;
+mod inspect;
 mod intake;
 mod large;
 mod models;

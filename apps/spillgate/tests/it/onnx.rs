@@ -6,7 +6,7 @@
     dead_code,
     reason = "shared with tests of other packages"
 )]
-mod fixture;
+pub(crate) mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -508,3 +508,77 @@ fn models_run_on_several_threads_at_once_and_are_freed() {
         }
     });
 }
+
+/// Of each picture a list of its channels that are not black: their means and their numbers.
+fn channels() -> Graph {
+    let axes = [Is(1), Is(3), Is(2), Is(2)];
+    Graph {
+        nodes: vec![
+            node("GlobalAveragePool", &["x"], &["pooled"]),
+            node("Reshape", &["pooled", "flat"], &["means"]),
+            node("NonZero", &["means"], &["found"]),
+            node("Reshape", &["found", "flat"], &["labels"]),
+            node("Gather", &["means", "labels"], &["scores"]),
+        ],
+        weights: vec![integers("flat", &[-1])],
+        inputs: vec![tensor_port("x", FLOAT, &axes)],
+        outputs: vec![
+            tensor_port("scores", FLOAT, &[Named("n")]),
+            tensor_port("labels", INT64, &[Named("n")]),
+        ],
+    }
+}
+
+#[test]
+fn lists_of_pictures_become_as_long_as_the_longest() {
+    let mut model = loaded_of(&channels());
+    let picture = |means: [f32; 3]| means.into_iter().flat_map(|mean| [mean; 4]);
+    let all = [[0.5, 0.0, 0.25], [0.0; 3], [0.0, 1.0, 0.0]];
+    let data: Vec<f32> = all.into_iter().flat_map(picture).collect();
+    let outputs = model.forward(&[Tensor::new(vec![3, 3, 2, 2], data)]);
+    let none = FILLER;
+    let scores = vec![0.5, 0.25, none, none, 1.0, none];
+    let labels = vec![0.0, 2.0, none, none, 1.0, none];
+    let expected = [scores, labels].map(|data| Tensor::new(vec![3, 2], data));
+    assert_eq!(outputs.expect("it runs"), expected);
+    // Nothing is in any of them.
+    let outputs = model.forward(&[Tensor::new(vec![2, 3, 2, 2], vec![0.0; 24])]);
+    let empty = [[0; 2]; 2].map(|_| Tensor::new(vec![2, 0], vec![]));
+    assert_eq!(outputs.expect("it runs"), empty);
+    assert!(
+        model
+            .forward(&[Tensor::new(vec![0, 3, 2, 2], vec![])])
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_file_is_described_with_what_its_exporter_wrote() {
+    let says = [("names", "{0: 'a'}"), ("task", "detect")];
+    let model = saying(channels().model(), &says);
+    let described = description(&model).expect("a description");
+    let metadata: Vec<(&str, &str)> = described
+        .metadata
+        .iter()
+        .map(|(k, v)| (&**k, &**v))
+        .collect();
+    assert_eq!(metadata, says);
+    let port = &described.inputs[0];
+    assert_eq!((&*port.name, port.kind), ("x", "float32"));
+    assert_eq!(port.axes, Some([1, 3, 2, 2].map(Some).to_vec()));
+    let outputs: Vec<_> = described
+        .outputs
+        .iter()
+        .map(|p| (&*p.name, p.is_integer()))
+        .collect();
+    assert_eq!(outputs, [("scores", false), ("labels", true)]);
+    let twice = saying(channels().model(), &[("names", "a"), ("names", "b")]);
+    let error = description(&twice).unwrap_err();
+    assert!(
+        error.contains("a key of its metadata is there twice"),
+        "{error}"
+    );
+    let long = "x".repeat(crate::description::METADATA_BYTES_MAX);
+    let error = description(&saying(channels().model(), &[("names", &long)])).unwrap_err();
+    assert!(error.contains("its metadata has more than"), "{error}");
+}

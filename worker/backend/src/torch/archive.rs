@@ -318,6 +318,31 @@ mod tests {
     }
 
     #[test]
+    fn an_archive_is_described_by_its_extra_file() {
+        let config = br#"{"names": {"0": "person"}, "task": "detect", "stride": 32}"#;
+        let of = |entry: &str, config: &[u8]| {
+            let entries = [
+                ("code/__torch__.py", b"return x".as_slice()),
+                (entry, config),
+            ];
+            Archive::new(&archive("net", &entries))
+                .description()
+                .metadata
+        };
+        let said = of("extra/config.txt", config);
+        let said: Vec<(&str, &str)> = said.iter().map(|(k, v)| (&**k, &**v)).collect();
+        let names = r#"{"0":"person"}"#;
+        assert_eq!(
+            said,
+            [("names", names), ("stride", "32"), ("task", "detect")]
+        );
+        assert!(of("extra/other.txt", config).is_empty());
+        // Programs write what they like there.
+        assert!(of("extra/config.txt", b"[1, 2]").is_empty());
+        assert!(of("extra/config.txt", b"\xff").is_empty());
+    }
+
+    #[test]
     fn numbers_lie_where_the_form_says() {
         let bytes = model("a-long-name", "return x", b"123456789");
         let archive = Archive::new(&bytes);
