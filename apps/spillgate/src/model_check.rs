@@ -333,7 +333,8 @@ impl Checks {
 
 /// What is said of a module's models beside their files.
 fn options_of(module: &Module) -> String {
-    format!("{:?} {:?}", module.options, module.variants)
+    let is_batched = module.batch.max >= 2;
+    format!("{:?} {:?} {is_batched}", module.options, module.variants)
 }
 
 /// What a process that checked said of models that may be loaded.

@@ -157,6 +157,15 @@ fn check(question: &Question, library: &Library, say: &Arc<Say>) -> Result<Answe
             });
         }
     }
+    if module.batch.max >= 2 {
+        let two = [operator.example(1), operator.example(1)];
+        let results = operator.run(module.served(), &two);
+        if let Some(error) = results.into_iter().find_map(Result::err) {
+            return Err(format!(
+                "it runs with a batch of 1 and not of 2 ({error}); write batch: {{ max: 1 }}, or export it with a free batch"
+            ));
+        }
+    }
     drop(operator);
     let mut load = None;
     if question.model.is_some() {

@@ -22,9 +22,14 @@ impl Folder {
     }
 
     fn pipeline(&self, model: &str) {
+        self.batched(model, 1);
+    }
+
+    /// With batches of so many.
+    fn batched(&self, model: &str, max: u32) {
         let text = format!(
             "name: p\nslo: 1s\nmodules:\n  light:\n    op: classifier\n    variants: [{{ model: {model}, input: 64 }}]\n    \
-             inputs: {{ image: $source.frame }}\n    batch: {{ max: 1 }}\noutputs: {{ light: $light.labels }}\n"
+             inputs: {{ image: $source.frame }}\n    batch: {{ max: {max} }}\noutputs: {{ light: $light.labels }}\n"
         );
         std::fs::write(self.0.path().join("p.yaml"), text).unwrap();
     }
@@ -70,6 +75,27 @@ fn a_good_model_passes_and_an_error_on_its_example_is_a_warning() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("fails on its own example"), "{text}");
+}
+
+#[test]
+fn a_trace_that_holds_its_batch_of_one_is_refused_where_batches_may_be_larger() {
+    let folder = Folder::new();
+    folder.model("    argument_1 = torch.reshape(argument_1, [1, 3, 64, 64])\n");
+    assert_eq!(folder.validate(&[]).status.code(), Some(0));
+    folder.batched("light.pt", 4);
+    let text = folder.refused(&[]);
+    assert!(
+        text.contains("it runs with a batch of 1 and not of 2"),
+        "{text}"
+    );
+    assert!(text.contains("write batch: { max: 1 }"), "{text}");
+    // It gives one row for two pictures.
+    folder.model("    argument_1 = torch.slice(argument_1, 0, 0, 1)\n");
+    let text = folder.refused(&[]);
+    assert!(
+        text.contains("expected an output of shape [2, 4]"),
+        "{text}"
+    );
 }
 
 #[test]
