@@ -259,6 +259,20 @@ pub const BOUNDS: &[Bound] = &[
         "an error with its line"
     ),
     bound!(
+        Models,
+        "groups of classes that the options of a module name",
+        count(crate::catalog::GROUPS_MAX),
+        "an error with its line",
+        "modules.NAME.options"
+    ),
+    bound!(
+        Models,
+        "classes of such a group",
+        count(crate::catalog::GROUP_TEXTS_MAX),
+        "an error with its line",
+        "modules.NAME.options"
+    ),
+    bound!(
         Variants,
         "variants of a module",
         count(crate::spec::VARIANTS_MAX),

@@ -5,8 +5,14 @@ use std::fmt;
 
 use indexmap::IndexMap;
 
-/// Most outputs of a type: messages have one bit for each.
+/// Most outputs of a module: messages have one bit for each.
 pub const OUTPUTS_MAX: usize = u64::BITS as usize;
+
+/// Most outputs that one option of groups adds to a module.
+pub const GROUPS_MAX: usize = 32;
+
+/// Most texts of a group.
+pub const GROUP_TEXTS_MAX: usize = 1000;
 
 /// The type of a value that flows along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +126,9 @@ pub enum OptionType {
     Numbers(usize),
     /// A list of texts.
     Texts,
+    /// A mapping of at most [`GROUPS_MAX`] names to lists of texts. Each name is a further output of the module, of this type: they
+    /// follow the outputs of its type, in the order of the file.
+    Groups(ValueType),
 }
 
 /// An option of a module type.
@@ -213,36 +222,46 @@ impl ModuleType {
     /// Adds an output.
     ///
     /// # Panics
-    /// When a type has more than [`OUTPUTS_MAX`] of them.
+    /// When modules of the type could have more than [`OUTPUTS_MAX`] of them.
     #[must_use]
     pub fn output(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
-        let n = self.outputs.len();
-        assert!(n < OUTPUTS_MAX, "{} has too many outputs", self.name);
         self.outputs.push(port(name, ty, false, doc));
-        self
+        self.with_few_outputs()
     }
 
     /// Adds an option with a default.
+    ///
+    /// # Panics
+    /// When modules of the type could have more than [`OUTPUTS_MAX`] outputs.
     #[must_use]
-    pub fn option(mut self, name: &str, ty: OptionType, doc: &str) -> Self {
-        self.options.push(OptionSpec {
-            name: name.to_owned(),
-            ty,
-            required: false,
-            doc: doc.to_owned(),
-        });
-        self
+    pub fn option(self, name: &str, ty: OptionType, doc: &str) -> Self {
+        self.with_option(name, ty, false, doc)
     }
 
     /// Adds an option that must be given.
+    ///
+    /// # Panics
+    /// When modules of the type could have more than [`OUTPUTS_MAX`] outputs.
     #[must_use]
-    pub fn required_option(mut self, name: &str, ty: OptionType, doc: &str) -> Self {
+    pub fn required_option(self, name: &str, ty: OptionType, doc: &str) -> Self {
+        self.with_option(name, ty, true, doc)
+    }
+
+    fn with_option(mut self, name: &str, ty: OptionType, required: bool, doc: &str) -> Self {
         self.options.push(OptionSpec {
             name: name.to_owned(),
             ty,
-            required: true,
+            required,
             doc: doc.to_owned(),
         });
+        self.with_few_outputs()
+    }
+
+    fn with_few_outputs(self) -> Self {
+        let options = self.options.iter();
+        let groups = options.filter(|o| matches!(o.ty, OptionType::Groups(_)));
+        let n = self.outputs.len() + groups.count() * GROUPS_MAX;
+        assert!(n <= OUTPUTS_MAX, "{} has too many outputs", self.name);
         self
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::catalog::{Catalog, ExecutionTime, ModelNeed, ModuleType};
+use crate::catalog::{Catalog, ExecutionTime, ModelNeed, ModuleType, ValueType};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Sink};
 use crate::distribution::WINDOW_DEFAULT;
 use crate::document;
@@ -124,12 +124,13 @@ fn compile_into(
         .iter()
         .map(|m| find_type(sink, m, catalog))
         .collect();
-    let options: Vec<IndexMap<String, OptionValue>> = spec
+    let (options, outputs): (Vec<_>, Vec<_>) = spec
         .modules
         .iter()
         .zip(&types)
         .map(|(m, ty)| ty.map(|ty| option::check(sink, m, ty)).unwrap_or_default())
-        .collect();
+        .map(|checked| (checked.values, checked.outputs))
+        .unzip();
     for (module, ty) in spec.modules.iter().zip(&types) {
         check_model(sink, module, *ty);
     }
@@ -138,13 +139,18 @@ fn compile_into(
         .iter()
         .map(|m| family::list(sink, m.family.as_ref()?, outside.files))
         .collect();
-    let wiring = reference::resolve(sink, &spec, &types);
+    let wiring = reference::resolve(sink, &spec, &types, &outputs);
     check_schedules(sink, &spec, &types, &wiring);
     let order = order::topological(sink, &spec, &wiring);
     if sink.has_errors() {
         return None;
     }
-    let mut pipeline = assemble(&spec, &types, Parts { options, families }, &wiring, &order?);
+    let parts = Parts {
+        options,
+        outputs,
+        families,
+    };
+    let mut pipeline = assemble(&spec, &types, parts, &wiring, &order?);
     pipeline.adapt = adapt::resolve(sink, &mut pipeline.modules, spec.adapt.as_ref());
     if sink.has_errors() {
         return None;
@@ -204,6 +210,7 @@ fn check_model(sink: &mut Sink, module: &ModuleSpec<'_>, ty: Option<&ModuleType>
 /// What was found out about each module, in the order of the file.
 struct Parts {
     options: Vec<IndexMap<String, OptionValue>>,
+    outputs: Vec<Vec<(String, ValueType)>>,
     families: Vec<Option<Arc<Family>>>,
 }
 
@@ -256,7 +263,7 @@ fn assemble(
             name: module.name.clone(),
             op: ty.name.clone(),
             inputs: wires.inputs.iter().map(|w| w.as_ref().map(port)).collect(),
-            outputs: ty.outputs.iter().map(|o| (o.name.clone(), o.ty)).collect(),
+            outputs: std::mem::take(&mut parts.outputs[at]),
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
             fixed: None,

@@ -80,7 +80,7 @@ pub struct Module {
     pub op: String,
     /// One entry for each input of its type, in the type's order; `None`: an optional one not wired.
     pub inputs: Vec<Option<PortRef>>,
-    /// Types of its outputs, in the type's order.
+    /// Types of its outputs, in the type's order, then those that its options add.
     pub outputs: Vec<(String, ValueType)>,
     /// It runs only for requests for which this output is not empty (bytes and tensors: at
     /// least one element; lists of other values: at least one entry).
@@ -198,6 +198,8 @@ pub enum OptionValue {
     Numbers(Vec<f64>),
     /// A list of texts.
     Texts(Vec<String>),
+    /// Lists of texts by name, in the order of the file; each name is an output of the module.
+    Groups(IndexMap<String, Vec<String>>),
 }
 
 /// A field of the result.

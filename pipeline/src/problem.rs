@@ -241,6 +241,9 @@ pub enum Problem {
         near: Option<String>,
         known: Vec<String>,
     },
+    /// An option adds an output that the module has already.
+    #[error("{op} has an output named {name} already; give the group another name")]
+    OutputTaken { op: String, name: String },
     /// A required option is absent.
     #[error("option {option} of {op} is missing; write {option}: {example}")]
     MissingOption {

@@ -7,7 +7,9 @@ mod variables;
 
 use serde_json::{Map, Value, json};
 
-use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
+use crate::catalog::{
+    Catalog, GROUP_TEXTS_MAX, GROUPS_MAX, ModelNeed, ModuleType, OptionSpec, OptionType, Port,
+};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
 use crate::pipeline::Damaged;
@@ -395,7 +397,7 @@ fn rules_of_op(ty: &ModuleType) -> Value {
     let options: Map<String, Value> = ty
         .options
         .iter()
-        .map(|o| (o.name.clone(), value_of_option(&o.ty, &o.doc)))
+        .map(|o| (o.name.clone(), value_of_option(ty, o)))
         .collect();
     let required_options: Vec<&str> = ty
         .options
@@ -457,8 +459,8 @@ fn input_of(port: &Port) -> Value {
     })
 }
 
-fn value_of_option(ty: &OptionType, doc: &str) -> Value {
-    let mut value = match ty {
+fn value_of_option(ty: &ModuleType, option: &OptionSpec) -> Value {
+    let mut value = match &option.ty {
         OptionType::Bool => json!({ "type": "boolean" }),
         OptionType::Integer(low, high) => {
             json!({ "type": "integer", "minimum": low, "maximum": high })
@@ -478,8 +480,22 @@ fn value_of_option(ty: &OptionType, doc: &str) -> Value {
         OptionType::Texts => {
             json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
         }
+        OptionType::Groups(_) => {
+            let taken: Vec<&str> = ty.outputs.iter().map(|o| o.name.as_str()).collect();
+            json!({
+                "type": "object",
+                "maxProperties": GROUPS_MAX,
+                "propertyNames": { "pattern": NAME_PATTERN, "not": { "enum": taken } },
+                "additionalProperties": {
+                    "type": "array",
+                    "items": { "type": "string", "minLength": 1 },
+                    "minItems": 1,
+                    "maxItems": GROUP_TEXTS_MAX,
+                },
+            })
+        }
     };
-    value["description"] = sentence(doc).into();
+    value["description"] = sentence(&option.doc).into();
     value
 }
 

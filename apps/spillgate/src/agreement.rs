@@ -138,6 +138,9 @@ fn of_module(module: &Module) -> Value {
             OptionValue::Text(value) => json!(["text", value]),
             OptionValue::Numbers(values) => json!(["numbers", values]),
             OptionValue::Texts(values) => json!(["texts", values]),
+            OptionValue::Groups(groups) => {
+                json!(["groups", groups.iter().collect::<Vec<_>>()])
+            }
         };
         json!([name, value])
     });
@@ -289,6 +292,22 @@ outputs: { payload: $m.payload }
         ] {
             assert!(PIPELINE.contains(of), "{of}");
             assert_ne!(said(&PIPELINE.replace(of, by)), own, "{by}");
+        }
+        let grouped = |groups: &str| {
+            let options = format!("options: {{ groups: {groups} }}");
+            said(&format!(
+                "{{ name: g, slo: 1s, modules: {{ m: {{ op: detector, model: a.pt, inputs: {{ image: $source.frame }}, {options} }} }}, \
+                 outputs: {{ boxes: $m.boxes }} }}"
+            ))
+        };
+        let own = grouped("{ a: [car], b: [bus] }");
+        for other in [
+            "{}",
+            "{ a: [car], c: [bus] }",
+            "{ a: [car], b: [bus, van] }",
+            "{ b: [bus], a: [car] }",
+        ] {
+            assert_ne!(grouped(other), own, "{other}");
         }
         let times = |ms| vec![vec![], vec![Duration::from_millis(ms); 2]].into();
         let profile_of = |ms| {

@@ -19,7 +19,8 @@ static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
             .output("b", ValueType::Boxes, "Out.")
             .option("n", OptionType::Number(0.0, 1.0), "Number.")
             .option("c", OptionType::Choice(vec!["x".to_owned(), "y".to_owned()]), "Choice.")
-            .option("l", OptionType::Numbers(2), "List."),
+            .option("l", OptionType::Numbers(2), "List.")
+            .option("g", OptionType::Groups(ValueType::Boxes), "Groups."),
     );
     catalog.register(
         ModuleType::new("n", "No model.", ModelNeed::None)

@@ -2,8 +2,8 @@
 
 use indexmap::IndexMap;
 
-use crate::catalog::{ModuleType, OptionType};
-use crate::diagnostic::Sink;
+use crate::catalog::{GROUP_TEXTS_MAX, GROUPS_MAX, ModuleType, OptionType, ValueType};
+use crate::diagnostic::{Place, Sink};
 use crate::near::{known, nearest};
 use crate::pipeline::OptionValue;
 use crate::problem::Problem;
@@ -13,13 +13,19 @@ use crate::spec::ModuleSpec;
 /// Most entries of an option that is a list.
 const LIST_LEN_MAX: usize = 4096;
 
-/// The options by name, in the order of the file.
-pub(super) fn check(
-    sink: &mut Sink,
-    module: &ModuleSpec<'_>,
-    ty: &ModuleType,
-) -> IndexMap<String, OptionValue> {
+/// What the options of a module say.
+#[derive(Default)]
+pub(super) struct Checked {
+    /// The options by name, in the order of the file.
+    pub(super) values: IndexMap<String, OptionValue>,
+    /// Outputs of the module: those of its type, then those that options add.
+    pub(super) outputs: Vec<(String, ValueType)>,
+}
+
+/// Checks the options of a module.
+pub(super) fn check(sink: &mut Sink, module: &ModuleSpec<'_>, ty: &ModuleType) -> Checked {
     let mut values = IndexMap::new();
+    let mut outputs = Outputs::of(ty);
     for field in module.options.iter() {
         let Some(option) = ty.options.iter().find(|o| o.name == field.key) else {
             let names = || ty.options.iter().map(|o| o.name.as_str());
@@ -34,7 +40,7 @@ pub(super) fn check(
             );
             continue;
         };
-        if let Some(value) = read(sink, field, &option.ty) {
+        if let Some(value) = read(sink, field, &option.ty, &mut outputs) {
             values.insert(option.name.clone(), value);
         }
     }
@@ -50,10 +56,44 @@ pub(super) fn check(
             );
         }
     }
-    values
+    Checked {
+        values,
+        outputs: outputs.all,
+    }
 }
 
-fn read(sink: &mut Sink, field: &Field<'_>, ty: &OptionType) -> Option<OptionValue> {
+/// Outputs of a module of the type `op`.
+struct Outputs<'a> {
+    op: &'a str,
+    all: Vec<(String, ValueType)>,
+}
+
+impl<'a> Outputs<'a> {
+    /// Those that each module of the type has.
+    fn of(ty: &'a ModuleType) -> Self {
+        let all = ty.outputs.iter().map(|o| (o.name.clone(), o.ty));
+        Outputs {
+            op: &ty.name,
+            all: all.collect(),
+        }
+    }
+
+    /// Adds one that an option names; notes a name that is taken.
+    fn add(&mut self, sink: &mut Sink, (name, ty): (&str, ValueType), place: &Place) {
+        if self.all.iter().all(|(output, _)| output != name) {
+            return self.all.push((name.to_owned(), ty));
+        }
+        let (op, name) = (self.op.to_owned(), name.to_owned());
+        sink.error(place, Problem::OutputTaken { op, name });
+    }
+}
+
+fn read(
+    sink: &mut Sink,
+    field: &Field<'_>,
+    ty: &OptionType,
+    outputs: &mut Outputs<'_>,
+) -> Option<OptionValue> {
     let (node, place) = (field.node, &field.place);
     match ty {
         OptionType::Bool => reader::truth(sink, node, place).map(OptionValue::Bool),
@@ -75,16 +115,47 @@ fn read(sink: &mut Sink, field: &Field<'_>, ty: &OptionType) -> Option<OptionVal
                 .map(|i| OptionValue::Text(words[i].to_owned()))
         }
         OptionType::Numbers(len) => read_numbers(sink, field, *len),
-        OptionType::Texts => {
-            let list = entries(sink, field, "a list of texts", 0)?;
-            let mut texts = Vec::new();
-            for (i, entry) in list.iter().enumerate() {
-                let place = place.index(i, entry.line);
-                texts.push(reader::text(sink, entry, &place, "a text")?.to_owned());
-            }
-            Some(OptionValue::Texts(texts))
-        }
+        OptionType::Texts => read_texts(sink, field, LIST_LEN_MAX).map(OptionValue::Texts),
+        OptionType::Groups(of) => Some(read_groups(sink, field, *of, outputs)),
     }
+}
+
+fn read_texts(sink: &mut Sink, field: &Field<'_>, most: usize) -> Option<Vec<String>> {
+    let list = entries(sink, field, "a list of texts", 0, most)?;
+    let mut texts = Vec::new();
+    for (i, entry) in list.iter().enumerate() {
+        let place = field.place.index(i, entry.line);
+        texts.push(reader::text(sink, entry, &place, "a text")?.to_owned());
+    }
+    Some(texts)
+}
+
+/// A group with a wrong list is an output all the same, so that references to it are no further errors.
+fn read_groups(
+    sink: &mut Sink,
+    field: &Field<'_>,
+    of: ValueType,
+    outputs: &mut Outputs<'_>,
+) -> OptionValue {
+    let expected = "a map of groups, like { NAME: [TEXT, ...] }";
+    let fields = reader::map(sink, field.node, &field.place, expected);
+    let count = fields.iter().count();
+    if count > GROUPS_MAX {
+        let (what, limit) = ("groups", GROUPS_MAX);
+        sink.error(&field.place, Problem::TooMany { what, count, limit });
+    }
+    let mut groups = IndexMap::new();
+    for group in fields.iter().take(GROUPS_MAX) {
+        reader::check_name(sink, group.key, &group.place);
+        outputs.add(sink, (group.key, of), &group.place);
+        let texts = read_texts(sink, group, GROUP_TEXTS_MAX);
+        if texts.as_ref().is_some_and(Vec::is_empty) {
+            let example = "[TEXT]";
+            sink.error(&group.place, Problem::NoEntries { example });
+        }
+        groups.insert(group.key.to_owned(), texts.unwrap_or_default());
+    }
+    OptionValue::Groups(groups)
 }
 
 fn read_numbers(sink: &mut Sink, field: &Field<'_>, len: usize) -> Option<OptionValue> {
@@ -92,7 +163,7 @@ fn read_numbers(sink: &mut Sink, field: &Field<'_>, len: usize) -> Option<Option
         0 => "a list of numbers".to_owned(),
         len => format!("a list of {len} numbers"),
     };
-    let list = entries(sink, field, &expected, len)?;
+    let list = entries(sink, field, &expected, len, LIST_LEN_MAX)?;
     let mut numbers = Vec::new();
     for (i, entry) in list.iter().enumerate() {
         let place = field.place.index(i, entry.line);
@@ -101,12 +172,13 @@ fn read_numbers(sink: &mut Sink, field: &Field<'_>, len: usize) -> Option<Option
     Some(OptionValue::Numbers(numbers))
 }
 
-/// The entries of a list of `len` (0: of any length).
+/// The entries of a list of `len` (0: of any length), at most `most`.
 fn entries<'n>(
     sink: &mut Sink,
     field: &Field<'n>,
     expected: &str,
     len: usize,
+    most: usize,
 ) -> Option<&'n [crate::document::Node]> {
     let list = reader::list(sink, field.node, &field.place, expected)?;
     if len != 0 && list.len() != len {
@@ -114,8 +186,8 @@ fn entries<'n>(
         sink.error(&field.place, Problem::WrongKind { expected, found });
         return None;
     }
-    if list.len() > LIST_LEN_MAX {
-        let (what, count, limit) = ("entries", list.len(), LIST_LEN_MAX);
+    if list.len() > most {
+        let (what, count, limit) = ("entries", list.len(), most);
         sink.error(&field.place, Problem::TooMany { what, count, limit });
         return None;
     }
@@ -134,5 +206,6 @@ pub(crate) fn example(ty: &OptionType) -> String {
         OptionType::Numbers(0) => "[NUMBER, ...]".to_owned(),
         OptionType::Numbers(len) => format!("a list of {len} numbers"),
         OptionType::Texts => "[TEXT, ...]".to_owned(),
+        OptionType::Groups(_) => "{ NAME: [TEXT, ...] }".to_owned(),
     }
 }

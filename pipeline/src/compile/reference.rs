@@ -65,9 +65,14 @@ enum Found {
     Nothing,
 }
 
-/// Resolves all references and notes the problems.
-pub(super) fn resolve(sink: &mut Sink, spec: &Spec<'_>, types: &[Option<&ModuleType>]) -> Wiring {
-    let resolver = Resolver::new(spec, types);
+/// Resolves all references and notes the problems. `types` and `outputs` are those of each module.
+pub(super) fn resolve(
+    sink: &mut Sink,
+    spec: &Spec<'_>,
+    types: &[Option<&ModuleType>],
+    outputs: &[Vec<(String, ValueType)>],
+) -> Wiring {
+    let resolver = Resolver::new(spec, types, outputs);
     let modules = (0..spec.modules.len())
         .map(|at| resolver.wire(sink, at))
         .collect();
@@ -83,11 +88,16 @@ pub(super) fn resolve(sink: &mut Sink, spec: &Spec<'_>, types: &[Option<&ModuleT
 struct Resolver<'a> {
     spec: &'a Spec<'a>,
     types: &'a [Option<&'a ModuleType>],
+    outputs: &'a [Vec<(String, ValueType)>],
     by_name: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Resolver<'a> {
-    fn new(spec: &'a Spec<'a>, types: &'a [Option<&'a ModuleType>]) -> Self {
+    fn new(
+        spec: &'a Spec<'a>,
+        types: &'a [Option<&'a ModuleType>],
+        outputs: &'a [Vec<(String, ValueType)>],
+    ) -> Self {
         let by_name = spec
             .modules
             .iter()
@@ -97,6 +107,7 @@ impl<'a> Resolver<'a> {
         Resolver {
             spec,
             types,
+            outputs,
             by_name,
         }
     }
@@ -207,12 +218,13 @@ impl<'a> Resolver<'a> {
                 vec![(self.spec.source.field.as_str(), self.spec.source.ty)],
             )
         } else if let Some(&at) = self.by_name.get(module) {
-            let Some(ty) = self.types[at] else {
+            if self.types[at].is_none() {
                 return Found::OnlyModule(Some(at));
-            };
+            }
+            let outputs = self.outputs[at].iter();
             (
                 Some(at),
-                ty.outputs.iter().map(|p| (p.name.as_str(), p.ty)).collect(),
+                outputs.map(|(name, ty)| (name.as_str(), *ty)).collect(),
             )
         } else {
             sink.error(&reference.place, self.unknown_module(module, reader));
@@ -275,11 +287,9 @@ impl<'a> Resolver<'a> {
             .then(|| format!("$source.{}", source.field));
         let others = (0..self.spec.modules.len()).filter(move |at| reader != Some(*at));
         let of_modules = others.flat_map(move |at| {
-            let outputs = self.types[at]
-                .map(|ty| ty.outputs.as_slice())
-                .unwrap_or_default();
-            let fitting = outputs.iter().filter(move |o| wanted.fits(o.ty));
-            fitting.map(move |o| format!("${}.{}", self.spec.modules[at].name, o.name))
+            let outputs = self.outputs[at].iter();
+            let fitting = outputs.filter(move |(_, ty)| wanted.fits(*ty));
+            fitting.map(move |(name, _)| format!("${}.{name}", self.spec.modules[at].name))
         });
         of_source.into_iter().chain(of_modules)
     }

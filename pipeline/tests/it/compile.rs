@@ -66,6 +66,11 @@ pub(crate) fn catalog() -> Catalog {
         .option("mean", OptionType::Numbers(3), "Mean of each channel; 0.")
         .option("classes", OptionType::Texts, "Classes to keep; all.")
         .option(
+            "groups",
+            OptionType::Groups(ValueType::Boxes),
+            "Further outputs by class; none.",
+        )
+        .option(
             "resize",
             OptionType::Choice(vec!["stretch".to_owned(), "letterbox".to_owned()]),
             "How a frame is made square; letterbox.",

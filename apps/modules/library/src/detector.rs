@@ -1,6 +1,7 @@
 //! `detector`: finds objects in a picture. One forward for all frames of a batch; boxes decoded as the model's head
 //! gives them, overlaps suppressed, sorted into groups by class name.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use spillgate_backend::operator::{
@@ -79,6 +80,11 @@ impl ModuleKind for Detector {
                 "people",
                 OptionType::Texts,
                 "classes that go to the output `people` (default: person, pedestrian)",
+            )
+            .option(
+                "groups",
+                OptionType::Groups(ValueType::Boxes),
+                "further outputs, each with the boxes of these classes of the model: `{ ships: [boat, ferry] }` gives the output `ships` (default: none)",
             );
         let ty = picture::options(ty, "");
         picture::fit_options(
@@ -90,8 +96,7 @@ impl ModuleKind for Detector {
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
         let options = Options::new(&context);
         let labels_file = options.file("labels")?;
-        let vehicles = options.texts("vehicles", &VEHICLES)?;
-        let people = options.texts("people", &PEOPLE)?;
+        let groups = groups(&options)?;
         let head = options.chosen("head")?;
         let head = head.and_then(|word| Head::of(&word));
         let suppress = options.chosen("suppress")?;
@@ -116,15 +121,11 @@ impl ModuleKind for Detector {
             }
             let stretches = heads.iter().all(|head| head.stretches());
             let fit = if stretches { "stretch" } else { "letterbox" };
-            let group = |name: &str| {
-                let holds = |group: &[String]| group.iter().any(|g| g == name);
-                (holds(&vehicles), holds(&people))
-            };
             variants.push(Variant {
                 size: picture::size(&options, &model, (models.input(i), &facts), None)?,
                 fit: picture::fit(&options, &facts, fit)?,
                 format: picture::format(&options, &facts)?,
-                groups: classes.iter().map(|c| group(c)).collect(),
+                groups: groups_of(&options, &groups, &model, &classes)?,
                 broken: BrokenBoxes::new(&context.module.name, &model),
                 model,
                 heads,
@@ -134,6 +135,7 @@ impl ModuleKind for Detector {
         }
         let objects = Objects {
             variants,
+            n_groups: groups.len(),
             confidence: options.number("confidence", 0.4)?,
             iou: options.number("iou", 0.5)?,
             max_objects: options.count("max_objects", 100)?,
@@ -142,6 +144,67 @@ impl ModuleKind for Detector {
         };
         Ok(Box::new(OnePassOperator::new(models, objects)))
     }
+}
+
+/// Classes whose boxes are an output of their own.
+struct Group {
+    /// The option that lists them.
+    option: String,
+    classes: Vec<String>,
+    /// By the user: for one model, where the default lists are for models in general.
+    is_written: bool,
+}
+
+/// How many groups are outputs of each detector.
+const GROUPS_OF_TYPE: usize = 2;
+
+/// Those of the outputs `vehicles` and `people`, then those of the option `groups`.
+fn groups(options: &Options<'_>) -> Result<Vec<Group>, OperatorError> {
+    let of_type = |name: &str, default: &[&str]| -> Result<Group, OperatorError> {
+        Ok(Group {
+            option: name.to_owned(),
+            classes: options.texts(name, default)?,
+            is_written: options.has(name),
+        })
+    };
+    let of_type: [_; GROUPS_OF_TYPE] =
+        [of_type("vehicles", &VEHICLES)?, of_type("people", &PEOPLE)?];
+    let named = options.groups("groups")?.into_iter();
+    let named = named.map(|(name, classes)| Group {
+        option: format!("groups.{name}"),
+        classes: classes.to_vec(),
+        is_written: true,
+    });
+    Ok(of_type.into_iter().chain(named).collect())
+}
+
+/// By class of `model`: ordinals of the groups that it is in.
+///
+/// # Errors
+/// When the user lists a class that the model does not have.
+fn groups_of(
+    options: &Options<'_>,
+    groups: &[Group],
+    model: &str,
+    classes: &[Arc<str>],
+) -> Result<Vec<Vec<usize>>, OperatorError> {
+    let there: BTreeSet<&str> = classes.iter().map(|class| &**class).collect();
+    let mut groups_of: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (ordinal, group) in groups.iter().enumerate() {
+        for class in &group.classes {
+            if group.is_written && !there.contains(class.as_str()) {
+                return Err(labels::unknown(
+                    options,
+                    &group.option,
+                    class,
+                    (model, classes),
+                ));
+            }
+            groups_of.entry(class).or_default().insert(ordinal);
+        }
+    }
+    let of = |class: &Arc<str>| groups_of.get(&**class).into_iter().flatten().copied();
+    Ok(classes.iter().map(|class| of(class).collect()).collect())
 }
 
 struct Variant {
@@ -155,13 +218,14 @@ struct Variant {
     heads: Vec<Head>,
     facts: Facts,
     classes: Arc<[Arc<str>]>,
-    /// By class: whether it is a vehicle, whether it is a person.
-    groups: Vec<(bool, bool)>,
+    /// By class: ordinals of the groups that it is in.
+    groups: Vec<Vec<usize>>,
     broken: BrokenBoxes,
 }
 
 struct Objects {
     variants: Vec<Variant>,
+    n_groups: usize,
     confidence: f32,
     iou: f32,
     max_objects: usize,
@@ -211,7 +275,8 @@ impl Objects {
             candidates,
             mut left_out,
         } = decoder.decode(outputs, i);
-        let (mut all, mut vehicles, mut people) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let mut groups = vec![Vec::new(); self.n_groups];
         let mut further = Further::of(decoder, outputs, i);
         for candidate in suppress(candidates, by, self.iou, self.max_objects) {
             let [x0, y0, x1, y1] = fit.to_source(candidate.corners);
@@ -229,24 +294,20 @@ impl Objects {
                 label: Arc::clone(&variant.classes[candidate.class]),
                 score: candidate.score.clamp(0.0, 1.0),
             };
-            let (is_vehicle, is_person) = variant.groups[candidate.class];
-            if is_vehicle {
-                vehicles.push(detection.clone());
-            }
-            if is_person {
-                people.push(detection.clone());
+            for group in &variant.groups[candidate.class] {
+                groups[*group].push(detection.clone());
             }
             all.push(detection);
             further.add(&candidate, fit);
         }
         variant.broken.count(left_out);
-        vec![
-            Value::Boxes(list(all)),
-            Value::Boxes(list(vehicles)),
-            Value::Boxes(list(people)),
-            Value::Masks(list(further.masks)),
-            Value::Keypoints(list(further.keypoints)),
-        ]
+        let mut groups = groups.into_iter().map(|boxes| Value::Boxes(list(boxes)));
+        let mut values = vec![Value::Boxes(list(all))];
+        values.extend(groups.by_ref().take(GROUPS_OF_TYPE));
+        values.push(Value::Masks(list(further.masks)));
+        values.push(Value::Keypoints(list(further.keypoints)));
+        values.extend(groups);
+        values
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use spillgate_backend::operator::OperatorError;
+use spillgate_pipeline::problem::one_line;
 use spillgate_process::file::{self, FileError};
 
 use crate::facts::Facts;
@@ -14,6 +15,9 @@ use crate::options::Options;
 
 /// Largest file of class names, in bytes: the largest vocabularies have some ten thousand names.
 pub(crate) const LABELS_BYTES_MAX: usize = 4 << 20;
+
+/// Most classes of a model that an error names.
+const SHOWN_MAX: usize = 8;
 
 type Names = Arc<[Arc<str>]>;
 
@@ -107,4 +111,24 @@ pub(crate) fn of_variants(
         all.push(classes);
     }
     Ok(all)
+}
+
+/// The error of a class that an option names and that the model does not have.
+pub(crate) fn unknown(
+    options: &Options<'_>,
+    option: &str,
+    class: &str,
+    (model, classes): (&str, &[Arc<str>]),
+) -> OperatorError {
+    let class = one_line(class);
+    let first = classes.iter().take(SHOWN_MAX);
+    let first: Vec<String> = first.map(|class| one_line(class)).collect();
+    let more = match classes.len() > SHOWN_MAX {
+        true => format!(", ... ({} in all)", classes.len()),
+        false => String::new(),
+    };
+    options.error(format_args!(
+        "options.{option}: {model} has no class \"{class}\"; its classes are {}{more}",
+        first.join(", ")
+    ))
 }

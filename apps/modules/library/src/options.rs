@@ -79,6 +79,17 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Lists of texts by name, in the order of the file.
+    pub(crate) fn groups(&self, name: &str) -> Result<Vec<(&'a str, &'a [String])>, OperatorError> {
+        match self.get(name) {
+            None => Ok(Vec::new()),
+            Some(OptionValue::Groups(v)) => {
+                Ok(v.iter().map(|(n, texts)| (&**n, &**texts)).collect())
+            }
+            Some(other) => Err(self.mistyped(name, other, "map of groups")),
+        }
+    }
+
     /// Exactly `N` numbers.
     pub(crate) fn numbers<const N: usize>(
         &self,

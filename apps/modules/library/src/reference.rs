@@ -90,7 +90,16 @@ fn parts(ty: &ModuleType) -> Vec<(&'static str, Vec<Item<'_>>)> {
     };
     let item = |p, optional| port_item(p, port(p, optional));
     let inputs = ty.inputs.iter().map(|p| item(p, p.optional)).collect();
-    let outputs = ty.outputs.iter().map(|p| item(p, false)).collect();
+    let outputs = ty.outputs.iter().map(|p| item(p, false));
+    let named = ty.options.iter().filter_map(|o| match o.ty {
+        OptionType::Groups(of) => Some(Item {
+            name: "NAME",
+            kind: of.name().to_owned(),
+            doc: format!("one for each name in the option `{}`", o.name),
+        }),
+        _ => None,
+    });
+    let outputs = outputs.chain(named).collect();
     let options = ty.options.iter().map(|o| Item {
         name: &o.name,
         kind: kind_of(o),
@@ -125,6 +134,7 @@ fn kind_of(option: &OptionSpec) -> String {
         OptionType::Numbers(0) => "numbers".to_owned(),
         OptionType::Numbers(n) => format!("{n} numbers"),
         OptionType::Texts => "texts".to_owned(),
+        OptionType::Groups(_) => "names, each with texts".to_owned(),
     };
     if option.required {
         kind + ", required"

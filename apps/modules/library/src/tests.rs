@@ -2,6 +2,7 @@
 
 mod described;
 mod dynamic;
+mod groups;
 mod left_out;
 mod model;
 mod noop;

@@ -131,8 +131,9 @@ modules:
       labels: road.txt
       mean: [0.5, 0, 1]
       classes: [car, bus]
+      groups: { ships: [boat, ferry], two-wheelers: [bicycle] }
       resize: stretch
-outputs: { boxes: $detect.vehicles, frame: $source.picture }
+outputs: { boxes: $detect.vehicles, ships: $detect.ships, frame: $source.picture }
 policy: { drop: none, dispatch: round-robin }
 limits: { in_flight: 16, pixels: 1000000, frame_bytes: 500000, objects: 8 }
 ";
@@ -147,6 +148,12 @@ fn every_field_can_be_set() {
     assert_eq!(detect.devices, ["cuda:0", "cuda:1"]);
     assert_eq!((detect.batch.max, detect.queue), (16, 10));
     let texts = OptionValue::Texts(vec!["car".to_owned(), "bus".to_owned()]);
+    let list = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
+    let groups = [
+        ("ships", list(&["boat", "ferry"])),
+        ("two-wheelers", list(&["bicycle"])),
+    ];
+    let groups = groups.map(|(name, list)| (name.to_owned(), list));
     let expected = [
         ("confidence", OptionValue::Number(0.25)),
         ("objects", OptionValue::Integer(50)),
@@ -154,6 +161,7 @@ fn every_field_can_be_set() {
         ("labels", OptionValue::Text("road.txt".to_owned())),
         ("mean", OptionValue::Numbers(vec![0.5, 0.0, 1.0])),
         ("classes", texts),
+        ("groups", OptionValue::Groups(groups.into_iter().collect())),
         ("resize", OptionValue::Text("stretch".to_owned())),
     ];
     for (name, value) in expected {
@@ -169,7 +177,49 @@ fn every_field_can_be_set() {
         (p.limits.pixels, p.limits.frame_bytes, p.limits.objects),
         (1_000_000, 500_000, 8)
     );
-    assert_eq!(p.outputs[1].from.module, ModuleId::SOURCE);
+    assert_eq!(p.outputs[2].from.module, ModuleId::SOURCE);
+}
+
+#[test]
+fn groups_are_outputs_behind_those_of_the_type() {
+    let p = accepted(EVERY_FIELD);
+    let outputs: Vec<_> = p.modules[1]
+        .outputs
+        .iter()
+        .map(|(name, ty)| (&**name, *ty))
+        .collect();
+    let expected = ["vehicles", "people", "ships", "two-wheelers"];
+    assert_eq!(outputs, expected.map(|name| (name, ValueType::Boxes)));
+    let ships = PortRef {
+        module: p.modules[1].id,
+        port: 2,
+    };
+    assert_eq!(
+        (p.outputs[1].from, p.outputs[1].ty),
+        (ships, ValueType::Boxes)
+    );
+
+    // Inputs and conditions take them like others.
+    let grouped = TRAFFIC
+        .replace("$detect.vehicles", "$detect.trucks")
+        .replacen(
+            "    batch:",
+            "    options: { groups: { trucks: [truck] } }\n    batch:",
+            1,
+        );
+    let p = accepted(&grouped);
+    let trucks = PortRef {
+        module: p.modules[1].id,
+        port: 2,
+    };
+    let plates = p.module("plates").expect("plates");
+    assert_eq!(
+        (plates.inputs[1], plates.when),
+        (Some(trucks), Some(trucks))
+    );
+    // Two modules of a type have their own.
+    assert_eq!(p.modules[1].outputs.len(), 3);
+    assert_eq!(accepted(TRAFFIC).modules[1].outputs.len(), 2);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What every error says, in one golden file: `errors.txt` shows each wrong text and the lines that
 //! users get for it. `UPDATE_EXPECT=1 cargo test` rewrites it, a person reads the difference.
 
+mod options;
 mod profiles;
 
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ("families", crate::compile::families::errors),
         ("batches workers and queues", batches_workers_and_queues),
         ("devices", devices),
-        ("options", options),
+        ("options", options::options),
         ("inputs", inputs),
         ("references", references),
         (
@@ -403,25 +404,6 @@ fn devices(golden: &mut Golden) {
     golden.field("device: [auto, cuda:0]");
     golden.field("device: [cuda:0, { cuda: 1 }, cuda:01]");
     golden.field("device: 0");
-}
-
-fn options(golden: &mut Golden) {
-    golden.field("options: [a]");
-    golden.field("options: { confidnce: 0.4 }");
-    golden.field("options: { zoom: 2 }");
-    golden.field("options: { confidence: 1.5, objects: 0 }");
-    golden.field("options: { confidence: high, objects: 2.5, half: 1 }");
-    golden.field("options: { confidence: .nan }");
-    golden.field("options: { confidence: .inf, objects: ~ }");
-    golden.field("options: { labels: 3, resize: lettrbox }");
-    golden.field("options: { labels: , resize: crop }");
-    golden.field("options: { mean: [0.5, 0.5], classes: car }");
-    golden.field("options: { mean: [0, a, 0], classes: [car, 3] }");
-    golden.module("  c: { op: crop, inputs: { boxes: $detect.people } }");
-    golden.module("  c: { op: noop, options: { x: 1 } }");
-    golden.module(
-        "  c: { op: crop, inputs: { boxes: $detect.people }, options: { margin: 0, note: 7 } }",
-    );
 }
 
 // References.

@@ -55,6 +55,22 @@ fn a_wrong_shape_does_not_fit() {
         ("workers: {", "options: { confidence: 1.5 }\n    workers: {"),
         ("workers: {", "options: { mean: [1, 2] }\n    workers: {"),
         ("workers: {", "options: { resize: crop }\n    workers: {"),
+        (
+            "workers: {",
+            "options: { groups: { people: [man] } }\n    workers: {",
+        ),
+        (
+            "workers: {",
+            "options: { groups: { a b: [man] } }\n    workers: {",
+        ),
+        (
+            "workers: {",
+            "options: { groups: { men: [] } }\n    workers: {",
+        ),
+        (
+            "workers: {",
+            "options: { groups: { men: man } }\n    workers: {",
+        ),
         ("  plates:", "  source:"),
         ("outputs: {", "limits: { in_flight: 0 }\noutputs: {"),
         ("outputs: {", "source: { frame: boxes }\noutputs: {"),

@@ -119,3 +119,58 @@ async fn what_is_said_of_objects_names_them_and_own_models_say_the_same() {
     }
     server.stop().await;
 }
+
+/// Groups with names of one's own, wired and answered as the outputs of the type are.
+const GROUPS: &str = r#"
+name: groups
+slo: 30s
+modules:
+  detect:
+    op: detector
+    model: ../modules/models/road.pt
+    input: 320
+    inputs: { image: $source.frame }
+    options: { groups: { wheels: [vehicle], everyone: [person, vehicle], walkers: [person] } }
+  rows:
+    op: model
+    model: ../modules/models/face.pt
+    inputs: { image: $source.frame, boxes: $detect.walkers }
+    when: $detect.walkers
+    options: { size: [40, 40] }
+outputs:
+  walkers: $detect.walkers
+  people: $detect.people
+  wheels: $detect.wheels
+  vehicles: $detect.vehicles
+  everyone: $detect.everyone
+  boxes: $detect.boxes
+  rows: $rows.tensor
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_classes_are_answered_under_their_names() {
+    let server = TestServer::over(vec![on_cpu(GROUPS)], spillgate_modules::library()).await;
+    let request = pb::InferRequest {
+        pipeline: String::new(),
+        frame: Some(street()),
+    };
+    let answer = server.serve(call(&server, request)).await.unwrap();
+    let result = answer.into_inner().result.unwrap();
+    let output = |name: &str| result.outputs[name].value.clone().unwrap();
+    let boxes = |name: &str| match output(name) {
+        Value::Boxes(list) => list.boxes,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert!(boxes("walkers").len() > 1 && !boxes("wheels").is_empty());
+    assert_eq!(boxes("walkers"), boxes("people"));
+    assert_eq!(boxes("wheels"), boxes("vehicles"));
+    assert_eq!(boxes("everyone"), boxes("boxes"));
+    let Value::Tensor(rows) = output("rows") else {
+        panic!("no tensor")
+    };
+    assert_eq!(
+        (rows.shape[0] as usize, &*rows.objects),
+        (boxes("walkers").len(), "walkers")
+    );
+    server.stop().await;
+}
