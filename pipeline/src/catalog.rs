@@ -126,6 +126,8 @@ pub enum OptionType {
     Numbers(usize),
     /// A list of texts.
     Texts,
+    /// A mapping of texts to numbers in a range (both ends included).
+    NumberByText(f64, f64),
     /// A mapping of at most [`GROUPS_MAX`] names to lists of texts. Each name is a further output of the module, of this type: they
     /// follow the outputs of its type, in the order of the file.
     Groups(ValueType),

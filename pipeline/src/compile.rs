@@ -8,7 +8,7 @@
 mod adapt;
 mod family;
 mod objective;
-mod option;
+pub(crate) mod option;
 mod order;
 mod reference;
 

@@ -198,6 +198,8 @@ pub enum OptionValue {
     Numbers(Vec<f64>),
     /// A list of texts.
     Texts(Vec<String>),
+    /// Numbers by text, in the order of the file.
+    NumberByText(IndexMap<String, f64>),
     /// Lists of texts by name, in the order of the file; each name is an output of the module.
     Groups(IndexMap<String, Vec<String>>),
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{
     Catalog, GROUP_TEXTS_MAX, GROUPS_MAX, ModelNeed, ModuleType, OptionSpec, OptionType, Port,
 };
+use crate::compile::option::LIST_LEN_MAX;
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
 use crate::pipeline::Damaged;
@@ -480,6 +481,11 @@ fn value_of_option(ty: &ModuleType, option: &OptionSpec) -> Value {
         OptionType::Texts => {
             json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
         }
+        OptionType::NumberByText(low, high) => json!({
+            "type": "object",
+            "maxProperties": LIST_LEN_MAX,
+            "additionalProperties": { "type": "number", "minimum": low, "maximum": high },
+        }),
         OptionType::Groups(_) => {
             let taken: Vec<&str> = ty.outputs.iter().map(|o| o.name.as_str()).collect();
             json!({

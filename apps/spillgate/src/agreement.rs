@@ -138,6 +138,9 @@ fn of_module(module: &Module) -> Value {
             OptionValue::Text(value) => json!(["text", value]),
             OptionValue::Numbers(values) => json!(["numbers", values]),
             OptionValue::Texts(values) => json!(["texts", values]),
+            OptionValue::NumberByText(values) => {
+                json!(["numbers by text", values.iter().collect::<Vec<_>>()])
+            }
             OptionValue::Groups(groups) => {
                 json!(["groups", groups.iter().collect::<Vec<_>>()])
             }

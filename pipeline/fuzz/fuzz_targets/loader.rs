@@ -20,6 +20,7 @@ static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
             .option("n", OptionType::Number(0.0, 1.0), "Number.")
             .option("c", OptionType::Choice(vec!["x".to_owned(), "y".to_owned()]), "Choice.")
             .option("l", OptionType::Numbers(2), "List.")
+            .option("m", OptionType::NumberByText(0.0, 1.0), "Map.")
             .option("g", OptionType::Groups(ValueType::Boxes), "Groups."),
     );
     catalog.register(

@@ -10,8 +10,8 @@ use crate::problem::Problem;
 use crate::reader::{self, Field};
 use crate::spec::ModuleSpec;
 
-/// Most entries of an option that is a list.
-const LIST_LEN_MAX: usize = 4096;
+/// Most entries of an option that is a list, or a map of numbers.
+pub(crate) const LIST_LEN_MAX: usize = 4096;
 
 /// What the options of a module say.
 #[derive(Default)]
@@ -116,6 +116,7 @@ fn read(
         }
         OptionType::Numbers(len) => read_numbers(sink, field, *len),
         OptionType::Texts => read_texts(sink, field, LIST_LEN_MAX).map(OptionValue::Texts),
+        OptionType::NumberByText(low, high) => read_numbers_by_text(sink, field, *low, *high),
         OptionType::Groups(of) => Some(read_groups(sink, field, *of, outputs)),
     }
 }
@@ -128,6 +129,27 @@ fn read_texts(sink: &mut Sink, field: &Field<'_>, most: usize) -> Option<Vec<Str
         texts.push(reader::text(sink, entry, &place, "a text")?.to_owned());
     }
     Some(texts)
+}
+
+fn read_numbers_by_text(
+    sink: &mut Sink,
+    field: &Field<'_>,
+    low: f64,
+    high: f64,
+) -> Option<OptionValue> {
+    let expected = "a map of numbers, like { TEXT: NUMBER }";
+    let fields = reader::map(sink, field.node, &field.place, expected);
+    let (what, count, limit) = ("entries", fields.iter().count(), LIST_LEN_MAX);
+    if count > limit {
+        sink.error(&field.place, Problem::TooMany { what, count, limit });
+        return None;
+    }
+    let mut numbers = IndexMap::new();
+    for entry in fields.iter() {
+        let number = reader::number(sink, entry.node, &entry.place, low, high)?;
+        numbers.insert(entry.key.to_owned(), number);
+    }
+    Some(OptionValue::NumberByText(numbers))
 }
 
 /// A group with a wrong list is an output all the same, so that references to it are no further errors.
@@ -206,6 +228,7 @@ pub(crate) fn example(ty: &OptionType) -> String {
         OptionType::Numbers(0) => "[NUMBER, ...]".to_owned(),
         OptionType::Numbers(len) => format!("a list of {len} numbers"),
         OptionType::Texts => "[TEXT, ...]".to_owned(),
+        OptionType::NumberByText(low, high) => format!("{{ TEXT: a number from {low} to {high} }}"),
         OptionType::Groups(_) => "{ NAME: [TEXT, ...] }".to_owned(),
     }
 }

@@ -66,6 +66,11 @@ pub(crate) fn catalog() -> Catalog {
         .option("mean", OptionType::Numbers(3), "Mean of each channel; 0.")
         .option("classes", OptionType::Texts, "Classes to keep; all.")
         .option(
+            "thresholds",
+            OptionType::NumberByText(0.0, 1.0),
+            "Least scores of classes; none.",
+        )
+        .option(
             "groups",
             OptionType::Groups(ValueType::Boxes),
             "Further outputs by class; none.",

@@ -1,6 +1,7 @@
 //! `classifier`: names the class of the whole picture or, where boxes are wired, of each box. All
 //! cut-outs of a batch are one forward.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use spillgate_backend::operator::{
@@ -62,6 +63,11 @@ impl ModuleKind for Classifier {
             OptionType::Number(0.0, 1.0),
             "least score of a class; a box without such a class is `unknown` (default 0)",
         )
+        .option(
+            "thresholds",
+            OptionType::NumberByText(0.0, 1.0),
+            "least scores of single classes in place of `confidence`: `{ cat: 0.7, dog: 0.4 }` (default: none)",
+        )
         .time(ExecutionTime::VariesWith("boxes".to_owned()));
         let ty = picture::options(ty, ", else [224, 224]");
         let ty = picture::fit_options(ty, "stretch");
@@ -84,6 +90,7 @@ impl ModuleKind for Classifier {
         for (i, (classes, facts)) in all.into_iter().zip(&facts).enumerate() {
             let model = models.name(i).to_owned();
             let size = picture::size(&options, &model, (models.input(i), facts), Some(SIDE))?;
+            let least = least(&options, &model, &classes)?;
             let mut crops = Crops::new(region, size, limit, buffers.clone());
             crops.format = picture::format(&options, facts)?;
             variants.push(Variant {
@@ -91,18 +98,43 @@ impl ModuleKind for Classifier {
                 fit: picture::fit(&options, facts, "stretch")?,
                 crops,
                 classes,
+                least,
             });
         }
         let best = Best {
             variants,
             with_boxes,
             k,
-            confidence: options.number("confidence", 0.0)?,
             activation,
             buffers,
         };
         Ok(Box::new(OnePassOperator::new(models, best)))
     }
+}
+
+/// The least score of each class of `model`.
+///
+/// # Errors
+/// When `thresholds` has a class that the model does not have.
+fn least(
+    options: &Options<'_>,
+    model: &str,
+    classes: &[Arc<str>],
+) -> Result<Vec<f32>, OperatorError> {
+    let given = options.numbers_by_text("thresholds")?;
+    let names: BTreeSet<&str> = classes.iter().map(|class| &**class).collect();
+    if let Some((class, _)) = given.iter().find(|(class, _)| !names.contains(class)) {
+        return Err(labels::unknown(
+            options,
+            "thresholds",
+            class,
+            (model, classes),
+        ));
+    }
+    let confidence = options.number("confidence", 0.0)?;
+    let given: BTreeMap<&str, f32> = given.into_iter().collect();
+    let of = |class: &Arc<str>| given.get(&**class).copied().unwrap_or(confidence);
+    Ok(classes.iter().map(of).collect())
 }
 
 struct Variant {
@@ -112,6 +144,8 @@ struct Variant {
     fit: FitBy,
     crops: Crops,
     classes: Arc<[Arc<str>]>,
+    /// The least score of each class.
+    least: Vec<f32>,
 }
 
 /// The best classes of pictures.
@@ -119,34 +153,38 @@ struct Best {
     variants: Vec<Variant>,
     with_boxes: bool,
     k: usize,
-    confidence: f32,
     activation: Activation,
     buffers: InputBuffers,
 }
 
 impl Best {
-    /// Those of each row of scores: fewer than `k` where fewer scores reach the least one.
+    /// Those of each row of scores: the best `k` of the classes that reach their least score, fewer where fewer do.
     fn of(
         &self,
         variant: usize,
         n: usize,
         mut scores: Tensor,
     ) -> Result<Vec<Vec<Label>>, OperatorError> {
-        let Variant { model, classes, .. } = &self.variants[variant];
+        let Variant {
+            model,
+            classes,
+            least,
+            ..
+        } = &self.variants[variant];
         if !is_class_scores(&scores, n, classes.len()) {
             let expected = format!("[{n}, {}] (one score a class)", classes.len());
             return Err(wrong_shape(model, expected, &scores.shape));
         }
         let labels = |row: &mut [f32]| -> Vec<Label> {
             self.activation.apply(row);
-            let reach = |(_, score): &(usize, f32)| *score >= self.confidence;
+            let reach = |(class, score): &(usize, f32)| *score >= least[*class];
             let label = |(class, score): (usize, f32)| Label {
                 label: Arc::clone(&classes[class]),
                 score,
                 left_out: None,
             };
-            let top = top(row, self.k).into_iter().filter(reach);
-            top.map(label).collect()
+            let sorted = top(row, row.len()).into_iter();
+            sorted.filter(reach).take(self.k).map(label).collect()
         };
         let rows = scores.data.chunks_exact_mut(classes.len());
         Ok(rows.map(labels).collect())

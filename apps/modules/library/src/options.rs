@@ -79,6 +79,17 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Numbers by text, in the order of the file.
+    pub(crate) fn numbers_by_text(&self, name: &str) -> Result<Vec<(&'a str, f32)>, OperatorError> {
+        match self.get(name) {
+            None => Ok(Vec::new()),
+            Some(OptionValue::NumberByText(v)) => {
+                Ok(v.iter().map(|(text, v)| (&**text, *v as f32)).collect())
+            }
+            Some(other) => Err(self.mistyped(name, other, "map of numbers")),
+        }
+    }
+
     /// Lists of texts by name, in the order of the file.
     pub(crate) fn groups(&self, name: &str) -> Result<Vec<(&'a str, &'a [String])>, OperatorError> {
         match self.get(name) {

@@ -134,6 +134,9 @@ fn kind_of(option: &OptionSpec) -> String {
         OptionType::Numbers(0) => "numbers".to_owned(),
         OptionType::Numbers(n) => format!("{n} numbers"),
         OptionType::Texts => "texts".to_owned(),
+        OptionType::NumberByText(low, high) => {
+            format!("texts, each with a number, {low} to {high}")
+        }
         OptionType::Groups(_) => "names, each with texts".to_owned(),
     };
     if option.required {

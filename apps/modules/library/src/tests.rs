@@ -6,6 +6,7 @@ mod groups;
 mod left_out;
 mod model;
 mod noop;
+mod thresholds;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

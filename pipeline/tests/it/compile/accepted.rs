@@ -131,6 +131,7 @@ modules:
       labels: road.txt
       mean: [0.5, 0, 1]
       classes: [car, bus]
+      thresholds: { car: 0.5, fire truck: 1 }
       groups: { ships: [boat, ferry], two-wheelers: [bicycle] }
       resize: stretch
 outputs: { boxes: $detect.vehicles, ships: $detect.ships, frame: $source.picture }
@@ -154,6 +155,7 @@ fn every_field_can_be_set() {
         ("two-wheelers", list(&["bicycle"])),
     ];
     let groups = groups.map(|(name, list)| (name.to_owned(), list));
+    let thresholds = [("car", 0.5), ("fire truck", 1.0)].map(|(name, of)| (name.to_owned(), of));
     let expected = [
         ("confidence", OptionValue::Number(0.25)),
         ("objects", OptionValue::Integer(50)),
@@ -161,6 +163,10 @@ fn every_field_can_be_set() {
         ("labels", OptionValue::Text("road.txt".to_owned())),
         ("mean", OptionValue::Numbers(vec![0.5, 0.0, 1.0])),
         ("classes", texts),
+        (
+            "thresholds",
+            OptionValue::NumberByText(thresholds.into_iter().collect()),
+        ),
         ("groups", OptionValue::Groups(groups.into_iter().collect())),
         ("resize", OptionValue::Text("stretch".to_owned())),
     ];

@@ -57,6 +57,14 @@ fn a_wrong_shape_does_not_fit() {
         ("workers: {", "options: { resize: crop }\n    workers: {"),
         (
             "workers: {",
+            "options: { thresholds: { car: 1.5 } }\n    workers: {",
+        ),
+        (
+            "workers: {",
+            "options: { thresholds: [0.5] }\n    workers: {",
+        ),
+        (
+            "workers: {",
             "options: { groups: { people: [man] } }\n    workers: {",
         ),
         (

@@ -19,6 +19,15 @@ pub(super) fn options(golden: &mut Golden) {
     golden.module(
         "  c: { op: crop, inputs: { boxes: $detect.people }, options: { margin: 0, note: 7 } }",
     );
+    golden.field("options: { thresholds: [0.5] }");
+    golden.field("options: { thresholds: { car: 1.5 } }");
+    golden.field("options: { thresholds: { car: high } }");
+    golden.field("options: { thresholds: { car: 0.5, car: 0.6 } }");
+    let many: Vec<String> = (0..4097).map(|i| format!("c{i}: 0")).collect();
+    golden.field(&format!(
+        "options: {{ thresholds: {{ {} }} }}",
+        many.join(", ")
+    ));
     groups(golden);
 }
 
