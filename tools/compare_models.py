@@ -38,6 +38,8 @@ CONFIDENCE, OBJECTS = 0.3, 8
 SEED = 0
 # Greatest shift of a bias.
 SHIFT = 500.0
+# Score that a classifier's best class gets, and the greatest gain for it.
+BEST, GAIN = 0.5, 1e5
 # Part of the mean variance of a layer's channels.
 LEAST_VARIANCE = 0.2
 # Seconds until a server is ready, and until it has answered.
@@ -130,6 +132,16 @@ def without_holes(mask):
     return cv2.drawContours(np.zeros(mask.shape, np.uint8), outlines, -1, 1, cv2.FILLED) > 0
 
 
+def sharpen(linear, logits):
+    """Scale the last layer of a classifier until its best class stands out: of a thousand equal scores, none would be SCORE off."""
+    gain = 1.0
+    while gain < GAIN and (logits * gain).softmax(-1).max() < BEST:
+        gain *= 1.1
+    with torch.no_grad():
+        linear.weight.mul_(gain)
+        linear.bias.mul_(gain)
+
+
 def objects(boxes, labels, scores, size, masks=None, points=None):
     """Objects that pass, cut at the picture's edges, with their masks [n, height, width] or key points [n, k, 3] if there are any."""
     width, height = size
@@ -170,7 +182,11 @@ def ultralytics_case(config, side, task="detect"):
             with quiet():
                 return of.predict(bgr, imgsz=side, conf=CONFIDENCE, iou=0.7, rect=False, verbose=False, device="cpu")[0]
 
-        if task != "classify":
+        if task == "classify":
+            with torch.no_grad():
+                out = network(square)
+                sharpen(head.linear, (out[0] if isinstance(out, tuple) else out)[0].log())
+        else:
             convs = [c[-1] for name in ("cv3", "one2one_cv3") for c in getattr(head, name, None) or []]
             last = convs or [head.dec_score_head[-1]]
 
@@ -259,6 +275,8 @@ def torchvision_classifier(name, size):
         torch.manual_seed(SEED)
         network = models.get_model(name, weights=None).eval()
         settle(network, network, tensor)
+        with torch.no_grad():
+            sharpen([part for part in network.modules() if isinstance(part, torch.nn.Linear)][-1], network(tensor)[0])
         torch.save(network.state_dict(), folder / f"{name}.pth")
         with torch.no_grad():
             answer = best(network(tensor)[0], known.meta["categories"])
@@ -275,6 +293,8 @@ def timm_case(name, size, embed=False):
         image = picture(size, size)
         tensor = timm.data.create_transform(**config)(image)[None]
         settle(network, network, tensor)
+        with torch.no_grad():
+            sharpen(network.get_classifier(), network(tensor)[0])
         torch.save(network.state_dict(), folder / f"{name}.pth")
         exporter = ["timm", name, "--weights", str(folder / f"{name}.pth")]
         with torch.no_grad():
@@ -342,6 +362,8 @@ def huggingface_case(kind, side):
                 # New networks of this kind may give all classes one score.
                 torch.nn.init.normal_(bias, std=2.0)
             wake(layers, lambda: len(detected()["scores"]), 8.0)
+        if kind == "vit":
+            sharpen(network.classifier, found().logits[0])
         path = folder / kind
         with quiet():
             network.save_pretrained(path)
