@@ -101,7 +101,9 @@ impl ModuleKind for Classifier {
                 least,
             });
         }
+        let is_said = !options.has("activation") && activation == Activation::None;
         let best = Best {
+            is_said,
             variants,
             with_boxes,
             k,
@@ -154,6 +156,8 @@ struct Best {
     with_boxes: bool,
     k: usize,
     activation: Activation,
+    /// The file says that its scores are probabilities.
+    is_said: bool,
     buffers: InputBuffers,
 }
 
@@ -174,6 +178,12 @@ impl Best {
         if !is_class_scores(&scores, n, classes.len()) {
             let expected = format!("[{n}, {}] (one score a class)", classes.len());
             return Err(wrong_shape(model, expected, &scores.shape));
+        }
+        let is_none = |v: &f32| v.is_finite() && !(-0.01..=1.01).contains(v);
+        if let Some(v) = scores.data.iter().find(|v| self.is_said && is_none(v)) {
+            return Err(OperatorError::Unfit(format!(
+                "{model}: by its metadata (task: classify) it gives probabilities, and a score is {v}; write options: {{ activation: softmax }}"
+            )));
         }
         let labels = |row: &mut [f32]| -> Vec<Label> {
             self.activation.apply(row);

@@ -2,23 +2,26 @@
 //! file `config.txt` of TorchScript archives, and what the axes of an ONNX model's input tell.
 //!
 //! Ultralytics writes `task`, `names`, `imgsz`, `head`, `end2end` and `kpt_shape`; `tools/export_models.py` writes the same keys for other
-//! models, and `mean`, `std`, `fit` and `color`. Values are those of Python or JSON (`{0: 'person'}`, `[640, 640]`), which YAML reads.
+//! models, and `mean`, `std`, `fit`, `crop` and `color`. Values are those of Python or JSON ([`Literal`]), words stand without quotes.
 
 use std::sync::Arc;
 
-use serde_yaml::Value;
 use spillgate_backend::description::{Description, Port};
+
+use crate::literal::Literal;
 
 /// Most classes of a model, and most key points of an object: the largest vocabularies have some ten thousand names.
 pub(crate) const CLASSES_MAX: usize = 100_000;
+/// Least deviation of a channel, in 0 to 1: a thousandth of a grey level.
+const STD_MIN: f32 = 4e-6;
 /// Longest side of a model's input in pixels.
 pub(crate) const SIDE_MAX: usize = 4096;
 
 /// What a model file says of itself. `None` where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
-    /// Names of the classes, in the model's order.
-    pub(crate) names: Option<Arc<[Arc<str>]>>,
+    /// Names of the classes, in the model's order; or why what is there is none, for when no other names are given.
+    pub(crate) names: Option<Result<Arc<[Arc<str>]>, String>>,
     /// `detect`, `segment`, `pose`, `classify`, `embed`, or a word that no module knows.
     pub(crate) task: Option<String>,
     /// How the outputs are laid out, in the exporter's word.
@@ -63,51 +66,39 @@ impl Facts {
             ..Facts::default()
         };
         let written = Written { description };
-        facts.names = written.get(
-            "names",
-            "names of classes, such as {0: 'person', 1: 'car'}",
-            names,
-        )?;
-        facts.task = written.word("task")?;
-        facts.head = written.word("head")?;
-        let is_true = |value: &Value| match value {
-            Value::Bool(is) => Some(*is),
-            Value::String(text) => match text.as_str() {
-                "True" | "true" => Some(true),
-                "False" | "false" | "None" => Some(false),
-                _ => None,
-            },
-            Value::Null => Some(false),
+        let right = "names of classes, such as {0: 'person', 1: 'car'}";
+        facts.names = written.get("names", right, names).transpose();
+        facts.task = written.word("task");
+        facts.head = written.word("head");
+        let is_true = |value: &Literal| match value {
+            Literal::Truth(is) => Some(*is),
+            Literal::Nothing => Some(false),
             _ => None,
         };
         facts.suppresses = written
             .get("end2end", "True or False", is_true)?
             .unwrap_or(false);
-        let batch = written.get("batch", "a whole number", Value::as_u64)?;
-        let nms = written.get("args", "a list of settings", |args| {
-            Some(
-                args.get("nms")
-                    .is_some_and(|nms| is_true(nms) == Some(true)),
-            )
-        })?;
-        facts.answers = batch
-            .filter(|_| nms == Some(true))
-            .and_then(|n| u32::try_from(n).ok());
-        facts.crop = written.get("crop", "a number above 0 and up to 1", |value| {
+        let args = written.literal("args");
+        let has_nms = args.as_ref().and_then(|args| args.get("nms")) == Some(&Literal::Truth(true));
+        if has_nms {
+            let batch = written.get("batch", "a whole number", Literal::as_count)?;
+            facts.answers = batch.and_then(|n| u32::try_from(n).ok());
+        }
+        facts.crop = written.get("crop", "a number from 0.1 to 1", |value| {
             value
-                .as_f64()
+                .as_number()
                 .map(|part| part as f32)
-                .filter(|part| *part > 0.0 && *part <= 1.0)
+                .filter(|part| (0.1..=1.0).contains(part))
         })?;
         facts.keypoints =
             written.get("kpt_shape", "two whole numbers, such as [17, 3]", |value| {
                 let [n, each] = whole(value)?;
                 (n <= CLASSES_MAX && (2..=3).contains(&each)).then_some((n, each))
             })?;
-        let sides = |value: &Value| {
+        let sides = |value: &Literal| {
             // Height comes first; one number is both.
             let [height, width] = whole(value).or_else(|| {
-                let side = value.as_u64()? as usize;
+                let side = value.as_count()? as usize;
                 Some([side, side])
             })?;
             let is_side = |side| (1..=SIDE_MAX).contains(&side);
@@ -120,10 +111,10 @@ impl Facts {
         )?;
         facts.mean = written.get("mean", "three numbers in 0 to 1", three)?;
         facts.std = written.get("std", "three numbers above 0", |value| {
-            three(value).filter(|std| std.iter().all(|v| *v > 0.0))
+            three(value).filter(|std| std.iter().all(|v| *v >= STD_MIN))
         })?;
-        facts.fit = written.word("fit")?;
-        facts.color = written.word("color")?;
+        facts.fit = written.word("fit");
+        facts.color = written.word("color");
         facts.input(&description.inputs)?;
         Ok(facts)
     }
@@ -178,18 +169,17 @@ struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// A value that YAML reads, as `read` takes it.
+    /// A value, as `read` takes it.
     fn get<T>(
         &self,
         key: &str,
         right: &str,
-        read: impl Fn(&Value) -> Option<T>,
+        read: impl Fn(&Literal) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let Some(text) = self.description.metadata.get(key) else {
             return Ok(None);
         };
-        let value = serde_yaml::from_str(text).ok();
-        match value.as_ref().and_then(read) {
+        match self.literal(key).as_ref().and_then(read) {
             Some(value) => Ok(Some(value)),
             None => Err(format!(
                 "its metadata has {key}: {}, which is not {right}; write that, or leave the key out",
@@ -198,8 +188,14 @@ impl Written<'_> {
         }
     }
 
-    fn word(&self, key: &str) -> Result<Option<String>, String> {
-        self.get(key, "a word", |value| value.as_str().map(str::to_owned))
+    fn literal(&self, key: &str) -> Option<Literal> {
+        Literal::parse(self.description.metadata.get(key)?)
+    }
+
+    /// A text as it stands; nothing where it is empty.
+    fn word(&self, key: &str) -> Option<String> {
+        let text = self.description.metadata.get(key)?.trim();
+        (!text.is_empty()).then(|| text.to_owned())
     }
 }
 
@@ -218,25 +214,22 @@ fn shown(text: &str) -> String {
 }
 
 /// Names by their numbers, which count from 0, or in a list.
-fn names(value: &Value) -> Option<Arc<[Arc<str>]>> {
-    let name = |value: &Value| match value {
-        Value::String(text) => Some(Arc::from(text.as_str())),
-        Value::Number(number) => Some(Arc::from(number.to_string())),
-        Value::Bool(truth) => Some(Arc::from(truth.to_string())),
-        Value::Null => Some(Arc::from("null")),
+fn names(value: &Literal) -> Option<Arc<[Arc<str>]>> {
+    let name = |value: &Literal| match value {
+        Literal::Text(text) => Some(Arc::from(text.as_str())),
+        Literal::Number(number) => Some(Arc::from(number.to_string())),
         _ => None,
     };
     let mut names: Vec<(usize, Arc<str>)> = match value {
-        Value::Sequence(list) => {
+        Literal::List(list) => {
             let list = list.iter().map(name).enumerate();
             list.map(|(i, name)| Some((i, name?)))
                 .collect::<Option<_>>()?
         }
-        Value::Mapping(all) => {
-            let number = |key: &Value| match key {
-                Value::Number(number) => number.as_u64().and_then(|n| usize::try_from(n).ok()),
-                Value::String(text) => text.parse().ok(),
-                _ => None,
+        Literal::Map(all) => {
+            let number = |key: &Literal| match key {
+                Literal::Text(text) => text.parse().ok(),
+                key => usize::try_from(key.as_count()?).ok(),
             };
             let all = all
                 .iter()
@@ -254,17 +247,16 @@ fn names(value: &Value) -> Option<Arc<[Arc<str>]>> {
     right.then(|| names.into_iter().map(|(_, name)| name).collect())
 }
 
-fn whole<const N: usize>(value: &Value) -> Option<[usize; N]> {
+fn whole<const N: usize>(value: &Literal) -> Option<[usize; N]> {
     let numbers = value
-        .as_sequence()?
+        .as_list()?
         .iter()
-        .map(|v| usize::try_from(v.as_u64()?).ok());
+        .map(|v| usize::try_from(v.as_count()?).ok());
     numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
-fn three(value: &Value) -> Option<[f32; 3]> {
-    let number = |v: &Value| v.as_f64().map(|v| v as f32).filter(|v| v.is_finite());
-    let numbers = value.as_sequence()?.iter().map(number);
+fn three(value: &Literal) -> Option<[f32; 3]> {
+    let numbers = value.as_list()?.iter().map(|v| Some(v.as_number()? as f32));
     numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
@@ -284,6 +276,11 @@ mod tests {
             inputs: vec![input],
             outputs: Vec::new(),
         }
+    }
+
+    fn names_of(facts: &Facts) -> Vec<&str> {
+        let names = facts.names.as_ref().expect("names").as_ref();
+        names.expect("names").iter().map(|name| &**name).collect()
     }
 
     #[test]
@@ -308,18 +305,32 @@ mod tests {
                 ("args", "{'nms': None, 'dynamic': True}"),
             ];
             let facts = Facts::of(&described(&all, &free)).unwrap();
-            let names: Vec<&str> = facts
-                .names
-                .iter()
-                .flat_map(|n| n.iter())
-                .map(|n| &**n)
-                .collect();
+            let names = names_of(&facts);
             assert_eq!(names, ["person", "driver's car"]);
             assert_eq!(facts.task.as_deref(), Some("pose"));
             assert_eq!(facts.size, Some((640, 480)));
             assert_eq!(facts.keypoints, Some((17, 3)));
             assert!(facts.suppresses && !facts.is_fixed);
         }
+    }
+
+    #[test]
+    fn names_that_are_none_are_told_where_they_are_needed() {
+        for wrong in [
+            "{0: 'a', 2: 'b'}",
+            "{}",
+            "person",
+            "person,car",
+            "{0: {1: 2}}",
+            "{0: 'a'",
+            "[&a 'x', *a]",
+        ] {
+            let facts = Facts::of(&described(&[("names", wrong)], &[])).unwrap();
+            let error = facts.names.unwrap().unwrap_err();
+            assert!(error.contains("its metadata has names: "), "{error}");
+        }
+        // A batch matters with nms alone.
+        assert!(Facts::of(&described(&[("batch", "dynamic")], &[])).is_ok());
     }
 
     #[test]
@@ -337,16 +348,11 @@ mod tests {
     }
 
     #[test]
-    fn names_may_be_words_of_yaml() {
-        let all = [("names", "{0: 'yes', 1: no, 2: 3, 3: null}")];
+    fn names_may_be_numbers() {
+        let all = [("names", "{0: 'yes', 1: \"None\", 2: 3}")];
         let facts = Facts::of(&described(&all, &[])).unwrap();
-        let names: Vec<&str> = facts
-            .names
-            .iter()
-            .flat_map(|n| n.iter())
-            .map(|n| &**n)
-            .collect();
-        assert_eq!(names, ["yes", "no", "3", "null"]);
+        let names = names_of(&facts);
+        assert_eq!(names, ["yes", "None", "3"]);
     }
 
     #[test]
@@ -369,17 +375,14 @@ mod tests {
     fn what_is_no_value_or_contradicts_another_one_is_refused_with_its_key() {
         let free = [None, Some(3), None, None];
         for (key, value) in [
-            ("names", "{0: 'a', 2: 'b'}"),
-            ("names", "{}"),
-            ("names", "person"),
-            ("names", "{0: {1: 2}}"),
-            ("names", "{0: 'a'"),
             ("imgsz", "[0, 640]"),
             ("imgsz", "[640, 640, 3]"),
             ("imgsz", "[1000000, 640]"),
             ("kpt_shape", "[17, 9]"),
-            ("mean", "[.nan, 0, 0]"),
+            ("mean", "[nan, 0, 0]"),
             ("std", "[1, 1, 0]"),
+            ("std", "[1e-44, 1, 1]"),
+            ("crop", "1e-30"),
             ("end2end", "perhaps"),
         ] {
             let error = Facts::of(&described(&[(key, value)], &free)).unwrap_err();

@@ -70,18 +70,22 @@ impl Head {
             let other = match task.as_str() {
                 "detect" | "segment" | "pose" => None,
                 "classify" => Some("a classifier; write op: classifier"),
-                "embed" => Some("an embedder; write op: torchscript with decode: embedding"),
+                "embed" => Some("an embedder; write op: embedder"),
                 "obb" => Some(
                     "a model for oriented boxes, which no module decodes; train and export it for the task detect",
                 ),
                 "semantic" => Some(
-                    "a model that names the class of each pixel, which no module decodes; decode: tensor of op: torchscript gives its numbers",
+                    "a model that names the class of each pixel, which no module decodes; op: model gives its numbers",
                 ),
-                _ => Some("no detector; export a model of the task detect, segment or pose"),
+                // Others' words say nothing.
+                _ => None,
             };
             if let Some(other) = other {
                 return Err(format!("its metadata has task: {task}: it is {other}"));
             }
+        }
+        if facts.suppresses && facts.head.as_deref() != Some("RTDETRDecoder") {
+            return Ok(vec![Head::Nms]);
         }
         let Some(word) = &facts.head else {
             return Ok(Self::ALL.to_vec());
@@ -95,7 +99,6 @@ impl Head {
         Ok(match word.as_str() {
             "RTDETRDecoder" => vec![Head::Detr],
             // All others of Ultralytics; `nms=True` at the export changes the one into the other.
-            _ if facts.suppresses => vec![Head::Nms],
             _ => vec![Head::Yolo, Head::Nms],
         })
     }

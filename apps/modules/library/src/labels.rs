@@ -34,8 +34,12 @@ fn read(model: &Path, file: Option<&Path>, facts: &Facts) -> Result<Names, Opera
         Err(error) if error.is_missing() => {}
         found => return found.map_err(|error| wrong(&beside, &error)),
     }
-    if let Some(names) = &facts.names {
-        return Ok(Arc::clone(names));
+    match &facts.names {
+        Some(Ok(names)) => return Ok(Arc::clone(names)),
+        Some(Err(why)) => {
+            return Err(OperatorError::Other(format!("{}: {why}", model.display())));
+        }
+        None => {}
     }
     let for_all = model.with_file_name("labels.txt");
     match of_file(&for_all) {

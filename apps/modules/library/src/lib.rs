@@ -26,6 +26,7 @@ mod heads;
 mod input;
 mod labels;
 pub mod letterbox;
+mod literal;
 mod model;
 mod models;
 mod noop;

@@ -32,11 +32,21 @@ impl Activation {
         )
     }
 
-    /// The value of the option; its type has checked the word. Without it what the file of the first variant says.
+    /// The value of the option; its type has checked the word. Without it what the variants' files say.
     pub(crate) fn read(options: &Options<'_>, facts: &[Facts]) -> Result<Self, OperatorError> {
+        let mut all = facts.iter().map(said);
+        let first = all.next().unwrap_or("softmax");
         let word = match options.chosen("activation")? {
             Some(word) => word,
-            None => facts.first().map_or("softmax", said).to_owned(),
+            None => match all.find(|other| *other != first) {
+                None => first.to_owned(),
+                Some(other) => {
+                    return Err(options.error(format_args!(
+                        "variants: the file of one asks for the activation {first} and that of another one for {other}; variants give one kind of \
+                         scores"
+                    )));
+                }
+            },
         };
         Ok(match word.as_str() {
             "none" => Activation::None,

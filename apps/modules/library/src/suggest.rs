@@ -5,6 +5,11 @@ use spillgate_backend::description::{Description, Port};
 use crate::facts::Facts;
 use crate::heads::Head;
 
+/// Tasks that are known, and what is said of those that no module serves.
+const KNOWN: [&str; 7] = [
+    "detect", "segment", "pose", "classify", "embed", "obb", "semantic",
+];
+
 /// A module for a model file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
@@ -20,6 +25,19 @@ pub struct Suggestion {
     pub because: Vec<String>,
 }
 
+impl Suggestion {
+    /// Of a model that no module serves, for this reason: for people who know better.
+    pub fn of_none(why: String) -> Self {
+        Suggestion {
+            op: "model",
+            outputs: &["tensor"],
+            options: Vec::new(),
+            batch_max: None,
+            because: vec![why],
+        }
+    }
+}
+
 /// The module that serves a model with this description. `named` says whether a file beside it names its classes.
 ///
 /// # Errors
@@ -33,13 +51,17 @@ pub fn suggest(description: &Description, named: bool) -> Result<Suggestion, Str
         batch_max: facts.answers,
         because: Vec::new(),
     };
-    let task = facts.task.as_deref();
+    let said = facts.task.as_deref();
+    let task = said.filter(|word| KNOWN.contains(word));
     let head = facts.head.as_deref();
     let is_vector = |port: &Port| port.name.contains("embed") || port.name.contains("pool");
     let outputs = &description.outputs;
     let rank = |port: &Port| port.axes.as_ref().map(Vec::len);
     let because = &mut suggestion.because;
-    match task {
+    match said {
+        Some(word) if !KNOWN.contains(&word) => because.push(format!(
+            "its metadata has task: {word}, which is not known, so this goes by its outputs"
+        )),
         Some("classify") => because.push("its metadata has task: classify".to_owned()),
         Some("embed") => because.push("its metadata has task: embed".to_owned()),
         Some(task) => {

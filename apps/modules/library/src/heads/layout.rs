@@ -105,13 +105,17 @@ impl Expected<'_> {
             false => Vec::new(),
         };
         match others.as_slice() {
+            [] if first.0 == Head::Lists && !self.names_background() => Err(format!(
+                "its outputs are lists, of which class 0 is the background, and the first of its names is {:?}; let the names begin with \
+                 __background__",
+                self.names.first().map_or("", |name| &**name)
+            )),
             [] => Ok(first),
             others => Err(format!(
-                "its outputs {} may be of the head {} or {}; say which: options: {{ head: {} }}",
+                "its outputs {} may be of the head {} or {}; say which: options: {{ head: ... }}",
                 shown(&shapes),
                 first.0.word(),
                 others.join(" or "),
-                first.0.word(),
             )),
         }
     }

@@ -17,6 +17,14 @@ pub(super) struct Prototypes<'a> {
     cell: (f32, f32),
 }
 
+/// Most cells of a mask: those of an input of 2048 pixels a side.
+const CELLS_MAX: usize = 512 * 512;
+/// Most outlines of an object, the largest: an object that other ones cover in part is in some pieces.
+const OUTLINES_MAX: usize = 64;
+
+/// The sign of the area of outer outlines, as the lines run.
+const OUTER: f32 = -1.0;
+
 /// A closed line in pixels of the input.
 pub(super) type Outline = Vec<[f32; 2]>;
 
@@ -27,7 +35,8 @@ impl<'a> Prototypes<'a> {
             return None;
         };
         let [n, height, width] = [n, height, width].map(|v| usize::try_from(v).unwrap_or(0));
-        let is_there = n > 0 && height > 0 && width > 0;
+        let is_there =
+            n > 0 && height > 0 && width > 0 && height.saturating_mul(width) <= CELLS_MAX;
         is_there.then(|| Prototypes {
             data: output.row(i),
             n,
@@ -63,26 +72,49 @@ impl<'a> Prototypes<'a> {
         if values.iter().any(|value| !value.is_finite()) {
             return Vec::new();
         }
-        let found = ContourBuilder::new(n_columns, n_rows, true).contours(&values, &[0.0]);
-        // It fails for other numbers of values than cells alone.
-        let found = found.unwrap_or_default();
+        // All lines of 0; those around holes run the other way round. It fails for other numbers of values than cells alone.
+        let lines = ContourBuilder::new(n_columns, n_rows, true).lines(&values, &[0.0]);
+        let lines = lines.unwrap_or_default();
         let (first_x, first_y) = (columns.start as f32, rows.start as f32);
-        let mut outlines: Vec<Outline> = Vec::new();
-        for polygon in found.iter().flat_map(|contour| contour.geometry().iter()) {
-            let points = polygon.exterior().points();
+        let mut outlines: Vec<(f32, Outline)> = Vec::new();
+        for line in lines.iter().flat_map(|line| line.geometry().iter()) {
             let at = |x: f64, y: f64| {
                 let x = (x as f32 + first_x) * self.cell.0;
                 [x, (y as f32 + first_y) * self.cell.1]
             };
-            let outline: Outline = points.map(|point| at(point.x(), point.y())).collect();
+            let outline: Outline = line
+                .points()
+                .map(|point| at(point.x(), point.y()))
+                .collect();
+            if signed_area(&outline) * OUTER <= 0.0 {
+                continue;
+            }
             let cut = cut(outline, corners);
-            if cut.len() >= 3 && area(&cut) > 0.0 {
-                outlines.push(cut);
+            let area = signed_area(&cut).abs();
+            if cut.len() >= 3 && area > 0.0 {
+                outlines.push((area, cut));
             }
         }
-        outlines.sort_by(|a, b| area(b).total_cmp(&area(a)));
-        outlines
+        outlines.sort_by(|a, b| b.0.total_cmp(&a.0));
+        outlines.truncate(OUTLINES_MAX);
+        let mut outer: Vec<Outline> = Vec::new();
+        for (_, outline) in outlines {
+            // What lies in a hole of another one is within that one's outer outline.
+            if !outer.iter().any(|around| is_within(outline[0], around)) {
+                outer.push(outline);
+            }
+        }
+        outer
     }
+}
+
+/// Whether a point is within an outline: an odd number of sides lies right of it.
+fn is_within([x, y]: [f32; 2], outline: &[[f32; 2]]) -> bool {
+    let next = outline.iter().cycle().skip(1);
+    let crossed = outline.iter().zip(next).filter(|(a, b)| {
+        (a[1] > y) != (b[1] > y) && x < (b[0] - a[0]) * (y - a[1]) / (b[1] - a[1]) + a[0]
+    });
+    crossed.count() % 2 == 1
 }
 
 /// An outline within a box, by one side after the other (Sutherland and Hodgman, 1974). Pieces that the box cuts apart stay connected along its
@@ -112,13 +144,61 @@ fn cut(mut outline: Outline, [x0, y0, x1, y1]: [f32; 4]) -> Outline {
     outline
 }
 
-/// The area within an outline.
-fn area(outline: &[[f32; 2]]) -> f32 {
+/// The area within an outline, above 0 where it runs clockwise in a picture, whose rows count downwards.
+fn signed_area(outline: &[[f32; 2]]) -> f32 {
     let next = outline.iter().cycle().skip(1);
     let twice: f32 = outline
         .iter()
         .zip(next)
         .map(|(a, b)| a[0] * b[1] - b[0] * a[1])
         .sum();
-    (twice / 2.0).abs()
+    twice / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_hole_is_covered_by_the_outline_around_it() {
+        // A frame with an island in its hole, and a piece beside it.
+        let rows = [
+            "############...",
+            "#..........#...",
+            "#..........#...",
+            "#...####...#.##",
+            "#...####...#.##",
+            "#..........#...",
+            "############...",
+        ];
+        let value = |c: char| if c == '#' { 1.0 } else { -1.0 };
+        let data: Vec<f32> = rows.iter().flat_map(|row| row.chars().map(value)).collect();
+        let output = Tensor::new(vec![1, 1, 7, 15], data);
+        let prototypes = Prototypes::of(&output, 0, (15, 7)).expect("prototypes");
+        let outlines = prototypes.outlines(&[1.0], [0.0, 0.0, 15.0, 7.0]);
+        assert_eq!(outlines.len(), 2, "{outlines:?}");
+        assert!(is_within([5.5, 3.5], &outlines[0]) && !is_within([13.5, 3.5], &outlines[0]));
+        assert!(is_within([13.5, 3.9], &outlines[1]));
+    }
+
+    #[test]
+    fn masks_that_are_too_large_or_too_many_pieces_end_at_a_bound() {
+        let large = Tensor::new(vec![1, 1, 513, 512], vec![1.0; 513 * 512]);
+        assert!(Prototypes::of(&large, 0, (512, 513)).is_none());
+        // Each second cell of each second row.
+        let cell = |i: usize| {
+            if (i / 100).is_multiple_of(2) && i.is_multiple_of(2) {
+                1.0
+            } else {
+                -1.0
+            }
+        };
+        let spots = Tensor::new(vec![1, 1, 100, 100], (0..10_000).map(cell).collect());
+        let prototypes = Prototypes::of(&spots, 0, (100, 100)).expect("prototypes");
+        let outlines = prototypes.outlines(&[1.0], [0.0, 0.0, 100.0, 100.0]);
+        assert_eq!(outlines.len(), OUTLINES_MAX);
+        // All of it but holes.
+        let outlines = prototypes.outlines(&[-1.0], [0.0, 0.0, 100.0, 100.0]);
+        assert_eq!(outlines.len(), 1);
+    }
 }

@@ -94,7 +94,10 @@ struct Found {
 
 fn decoded(case: &Case, heads: &[Head], n_classes: usize) -> Found {
     let facts = case.facts();
-    let names: Vec<Arc<str>> = (0..n_classes).map(|i| Arc::from(format!("{i}"))).collect();
+    let mut names: Vec<Arc<str>> = (0..n_classes).map(|i| Arc::from(format!("{i}"))).collect();
+    if n_classes == 91 {
+        names[0] = Arc::from("__background__");
+    }
     let expected = Expected {
         heads,
         names: &names,
@@ -352,7 +355,12 @@ const INFINITY: f32 = f32::INFINITY;
 
 /// What a head finds in one row of four boxes: a sound one, one without area, and two whose numbers are none.
 fn of_four(head: Head, outputs: &[Tensor], facts: &Facts) -> Decoded {
-    let names: Vec<Arc<str>> = ["a", "b"].map(Arc::from).to_vec();
+    let first = if head == Head::Lists {
+        "__background__"
+    } else {
+        "a"
+    };
+    let names: Vec<Arc<str>> = [first, "b"].map(Arc::from).to_vec();
     let heads = [head];
     let expected = Expected {
         heads: &heads,
@@ -498,7 +506,7 @@ fn what_fits_no_head_or_several_is_refused_with_what_would_fit() {
     let error = of(&Head::ALL, &[2, 3, 6]).unwrap_err();
     assert_eq!(
         error,
-        "its outputs [2, 3, 6] may be of the head yolov5 or nms or detr; say which: options: { head: yolov5 }"
+        "its outputs [2, 3, 6] may be of the head yolov5 or nms or detr; say which: options: { head: ... }"
     );
     assert_eq!(of(&[Head::Nms], &[2, 3, 6]).map(|fit| fit.0), Ok(Head::Nms));
     let error = of(&[Head::Yolo], &[2, 84, 10]).unwrap_err();
@@ -512,6 +520,26 @@ fn what_fits_no_head_or_several_is_refused_with_what_would_fit() {
         error.contains("for 2 pictures its outputs have the shapes [1, 5, 10]"),
         "{error}"
     );
+}
+
+#[test]
+fn lists_whose_names_do_not_begin_with_the_background_are_refused() {
+    for case in cases(include_str!("vectors/lists.json")) {
+        let facts = case.facts();
+        let names: Vec<Arc<str>> = ["person", "bicycle"].map(Arc::from).to_vec();
+        let expected = Expected {
+            heads: &Head::ALL,
+            names: &names,
+            facts: &facts,
+        };
+        let error = expected.layout(&case.outputs(), 1).unwrap_err();
+        assert!(
+            error.contains(
+                "the first of its names is \"person\"; let the names begin with __background__"
+            ),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -535,11 +563,16 @@ fn what_is_no_detector_is_told_by_its_task() {
         Ok(vec![Head::Yolo, Head::Nms])
     );
     assert_eq!(said("detect", Some("ssd")), Ok(vec![Head::Ssd]));
+    assert_eq!(said("object-detection", None), Ok(Head::ALL.to_vec()));
+    let ends = Facts {
+        suppresses: true,
+        ..Facts::default()
+    };
+    assert_eq!(Head::said(&ends), Ok(vec![Head::Nms]));
     for (task, head, right) in [
         ("classify", Some("Classify"), "op: classifier"),
         ("obb", Some("OBB"), "oriented boxes"),
         ("embed", None, "embedder"),
-        ("depth", None, "no detector"),
     ] {
         let error = said(task, head).unwrap_err();
         assert!(error.contains(right), "{error}");
