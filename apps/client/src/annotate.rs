@@ -35,6 +35,9 @@ pub fn annotate(picture: &mut RgbImage, result: &pb::Result, latency: Duration) 
     // Masks first, so that they cover nothing else.
     for shape in &shown.shapes {
         let colour = colour_of(shape.group);
+        if !shapes::are_drawn(&shape.outlines) {
+            continue;
+        }
         shapes::tint(picture, &shape.outlines, colour);
         for outline in &shape.outlines {
             shapes::outline(picture, outline, pen.line, colour);

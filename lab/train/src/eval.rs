@@ -78,8 +78,11 @@ impl Chain {
         let start = Instant::now();
         let found = run(&mut *self.detect, variant, vec![Some(picture.clone())])?;
         let detecting = start.elapsed();
-        let [_, vehicles, people] = &found[..] else {
-            anyhow::bail!("the detector has three outputs, got {}", found.len())
+        let [_, vehicles, people, ..] = &found[..] else {
+            anyhow::bail!(
+                "the detector has three outputs at least, got {}",
+                found.len()
+            )
         };
         let mut findings = Findings {
             vehicles: rects(vehicles),

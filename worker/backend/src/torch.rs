@@ -174,6 +174,11 @@ impl TorchBackend {
             }
         };
         let lent = network::load(archive, self.device).map_err(|e| match archive.is_zip() {
+            true if e.contains("Unknown builtin op: torchvision::") => {
+                "it calls operators of torchvision, which libtorch lacks; export it without the suppression of overlaps (of Ultralytics: \
+                 nms=False), or to ONNX"
+                    .to_owned()
+            }
             true => format!("no TorchScript model: {}", one_line(&e)),
             false => "no TorchScript model, which is a zip archive, and no ONNX model".to_owned(),
         })?;

@@ -10,6 +10,14 @@ pub(super) const FAR: f32 = 1e6;
 /// How much of the colour is in the pixels of a mask, of 255.
 const TINT: u8 = 70;
 
+/// Most points of the outlines of an object that are drawn; what has more is no outline of an object in a picture.
+const POINTS_MAX: usize = 1 << 16;
+
+/// Whether outlines have few enough points to be drawn.
+pub(super) fn are_drawn(outlines: &[Vec<[f32; 2]>]) -> bool {
+    outlines.iter().map(Vec::len).sum::<usize>() <= POINTS_MAX
+}
+
 /// Tints what is within outlines.
 pub(super) fn tint(picture: &mut RgbImage, outlines: &[Vec<[f32; 2]>], colour: Rgb<u8>) {
     let (width, height) = picture.dimensions();

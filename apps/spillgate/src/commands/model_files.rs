@@ -25,10 +25,11 @@ use spillgate_worker::confinement;
 use spillgate_worker::operators::serving_operator;
 
 use super::models::ModelArgs;
+use super::serve::start::not_confined;
 use crate::accuracy;
 use crate::commands;
 use crate::files::{self, LoadedPipeline};
-use crate::model_check::look_at;
+use crate::model_check::{Checks, look_at};
 
 /// What is done with a model file.
 #[derive(Subcommand)]
@@ -81,6 +82,7 @@ pub(crate) fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
 
 fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
+    not_over(args)?;
     let shown = path.display();
     let bytes = file::read(path, MODEL_BYTES_MAX).with_context(|| format!("{shown}"))?;
     look_at(&mut Cursor::new(&bytes)).map_err(|why| anyhow!("{shown}: {why}"))?;
@@ -95,7 +97,11 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     commands::print(&described(path, format, bytes.len(), &description))?;
     let named =
         path.with_extension("labels").exists() || path.with_file_name("labels.txt").exists();
-    let suggestion = suggest(&description, named).map_err(|why| anyhow!("{shown}: {why}"))?;
+    let suggestion = match suggest(&description, named) {
+        Err(why) if args.op.is_none() => bail!("{shown}: {why}"),
+        Err(why) => Suggestion::of_none(why),
+        Ok(suggestion) => suggestion,
+    };
     let chosen = Chosen::of(args, &suggestion)?;
     let name = path.file_name().context("name a file")?.to_string_lossy();
     let yaml = chosen.yaml(&name);
@@ -107,12 +113,12 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let text = format!("name: inspect\nslo: 1h\n{yaml}");
     let loaded = files::of_text(
         text,
-        &path.with_file_name("inspect.yaml"),
+        &path.with_file_name("the YAML above"),
         &library.catalog(),
     )?;
     let also: Vec<PathBuf> = args.image.iter().cloned().collect();
-    super::profile::check(&loaded, &args.models, &library, &|_| true, &also)?;
-    commands::print("\nit was loaded and run once, confined\n")?;
+    checked(&loaded, &args.models, &also)?;
+    commands::print("\nit was loaded and run, confined\n")?;
     if let Some(file) = &args.write {
         let model = from_beside(file, path)?;
         let name = pipeline_name(path);
@@ -124,6 +130,20 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
         Some(image) => found(&loaded, &chosen.outputs, image, &args.out),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Checks the model as a server does, and has this process load no other. What is a warning there is an error here: the model failed on a picture.
+fn checked(loaded: &LoadedPipeline, models: &ModelArgs, also: &[PathBuf]) -> anyhow::Result<()> {
+    let mut checks = Checks::new(models.config(), commands::library())?;
+    checks.allow(std::slice::from_ref(loaded));
+    let (_, warnings) = checks.pipeline(loaded, &|_| true, &|_| {})?;
+    if let Some(first) = warnings.first() {
+        bail!("{}", first.trim_start_matches("warning: "));
+    }
+    if let Err(why) = checks.guard_loading(also) {
+        say(&not_confined(&why));
+    }
+    Ok(())
 }
 
 /// The way to a model from a pipeline file: its name where both lie in one folder.
@@ -157,6 +177,28 @@ fn pipeline_name(model: &Path) -> String {
         true => kept,
         false => format!("m_{kept}"),
     }
+}
+
+/// Checks that nothing is written over what is read, and that it can be written.
+fn not_over(args: &InspectArgs) -> anyhow::Result<()> {
+    let out = args.image.as_ref().map(|_| &args.out);
+    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    };
+    for (flag, written) in [("--out", out), ("--write", args.write.as_ref())] {
+        let Some(written) = written else { continue };
+        let read = std::iter::once(&args.file).chain(&args.image);
+        if let Some(read) = read.into_iter().find(|read| same(read, written)) {
+            bail!(
+                "{flag} {}: it would be written over {}; name another file",
+                written.display(),
+                read.display()
+            );
+        }
+        spillgate_output::check(written)?;
+    }
+    Ok(())
 }
 
 /// What is known of a file, as lines.
@@ -277,15 +319,8 @@ impl Chosen {
 
     /// The part of a pipeline file beside the model.
     fn yaml(&self, file: &str) -> String {
-        let quoted = serde_json::Value::String(file.to_owned());
-        let plain = file
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
-        let file = if plain {
-            file.to_owned()
-        } else {
-            quoted.to_string()
-        };
+        // A variable would be looked up.
+        let file = serde_json::Value::String(file.replace('$', "$$"));
         let mut fields = vec![
             format!("op: {}", self.op),
             format!("model: {file}"),
@@ -344,6 +379,7 @@ fn found(
     })?;
     let result = pb::Result {
         number: 1,
+        outcome: pb::Outcome::Completed.into(),
         outputs: of_module(module, &outputs),
         ..pb::Result::default()
     };

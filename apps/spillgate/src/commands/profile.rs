@@ -66,7 +66,7 @@ pub(crate) struct ProfileArgs {
 
 /// Checks the models of these modules, and gives the families. From then on this process loads no others, and its threads that run them open no other files than
 /// those of models and what lies in the folders `also`.
-pub(super) fn check(
+fn check(
     loaded: &LoadedPipeline,
     models: &ModelArgs,
     library: &Arc<Library>,

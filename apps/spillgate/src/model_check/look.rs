@@ -103,6 +103,8 @@ fn other(head: &[u8], length: u64) -> String {
         format!("it is an engine of TensorRT, which runs on one kind of GPU alone; {EXPORT}")
     } else if (text.starts_with("<?xml") || text.starts_with("<net")) && text.contains("<net") {
         format!("it is a model of OpenVINO; {EXPORT}")
+    } else if head.starts_with(b"\x1f\x8b") {
+        "it is a gzip archive; unpack it, and name the model in it".to_owned()
     } else if head.starts_with(b"GGUF") {
         format!("it is a GGUF file: weights of a language model; {EXPORT}")
     } else if head.get(4..8) == Some(b"PTMF") {
@@ -131,6 +133,11 @@ fn pickled(bytes: &[u8]) -> String {
             .windows(name.len())
             .any(|part| part == name.as_bytes())
     };
+    if names("ultralytics") {
+        return "it is a .pt of Ultralytics, which needs its Python code; yolo export model=FILE format=onnx, or tools/export_models.py \
+                ultralytics FILE, makes a model of it"
+            .to_owned();
+    }
     if names("torch.nn.modules") || names("c__main__\n") || names("Net\n") {
         return "it is a pickled nn.Module (torch.save(model)), which needs its Python code; save \
                 torch.jit.trace(model.eval(), example) with .save(FILE) instead"
@@ -190,6 +197,9 @@ fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {
              .save(FILE) instead"
                 .to_owned(),
         );
+    }
+    if has(".onnx") {
+        return Err("it is a zip archive with an ONNX model in it; unpack it".to_owned());
     }
     if has("model.weights.h5") {
         return Err(format!("it is a model of Keras; {EXPORT}"));
@@ -295,7 +305,7 @@ mod tests {
         )];
         let mut safetensors = 20u64.to_le_bytes().to_vec();
         safetensors.extend(b"{\"a\":{\"dtype\":\"F32\"}}....................");
-        let cases: [(&str, Vec<u8>, &str); 18] = [
+        let cases: [(&str, Vec<u8>, &str); 21] = [
             ("empty", Vec::new(), "it is empty"),
             ("html", b"\n<!DOCTYPE html><html>".to_vec(), "HTML page"),
             (
@@ -354,6 +364,17 @@ mod tests {
                 "openvino",
                 b"<?xml version=\"1.0\"?>\n<net name=\"m\" version=\"11\">".to_vec(),
                 "OpenVINO",
+            ),
+            (
+                "ultralytics",
+                b"\x80\x02cultralytics.nn.tasks\nDetectionModel\n".to_vec(),
+                "of Ultralytics",
+            ),
+            ("gzip", b"\x1f\x8b\x08\0".to_vec(), "gzip archive"),
+            (
+                "zipped",
+                zipped(&[("net/net.onnx", b"x".as_slice())], STORED),
+                "with an ONNX model in it",
             ),
             ("gguf", b"GGUF\x03\0\0\0".to_vec(), "GGUF"),
         ];

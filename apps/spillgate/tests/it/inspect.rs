@@ -55,13 +55,13 @@ fn a_file_that_says_what_it_is_becomes_a_pipeline_that_is_served() {
         served by
 
         modules:
-          mine: { op: classifier, model: colours.onnx, inputs: { image: $source.frame } }
+          mine: { op: classifier, model: "colours.onnx", inputs: { image: $source.frame } }
         outputs: { labels: $mine.labels }
 
         - its metadata has task: classify
         - it does not say mean and deviation: most models trained on ImageNet have mean: [0.485, 0.456, 0.406] and std: [0.229, 0.224, 0.225]
 
-        it was loaded and run once, confined
+        it was loaded and run, confined
     "#]]
     .assert_eq(&printed(&output));
     let text = printed(&run(folder.path(), &["validate", "p.yaml"]));

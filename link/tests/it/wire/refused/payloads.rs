@@ -178,7 +178,7 @@ fn points_without_a_row_or_a_score() {
 #[test]
 fn reasons_and_rows_that_there_are_not() {
     let embedding = pb::Embedding {
-        left_out: 3,
+        left_out: 4,
         ..Default::default()
     };
     check_value(
