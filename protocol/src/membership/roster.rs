@@ -122,13 +122,11 @@ pub enum Refusal {
     Holds(Arc<str>),
 }
 
-/// A life of a process of which another one has taken the name.
+/// A life of a process of which another one has taken the name. Once the one that has the name is gone, the name is free again.
 #[derive(Clone, Debug)]
 struct Replaced {
     name: Arc<str>,
     life: Incarnation,
-    /// The life of the other one. Once it is gone, the name is free again.
-    by: Incarnation,
 }
 
 /// The session with a process.
@@ -248,10 +246,11 @@ impl Roster {
         match event {
             Event::Greeted(member) => self.greeted(now, member, out),
             Event::Lost(name, life) => {
-                self.replaced.retain(|r| (&r.name, r.by) != (&name, life));
                 let entry = self.entries.get_mut(&name);
                 if let Some(entry) = entry.filter(|e| e.member.incarnation == life) {
                     entry.session = SessionState::Gone(now);
+                    // The name is free: whoever had it before may have it again.
+                    self.replaced.retain(|r| r.name != name);
                     self.changed(now, &name);
                 }
             }
@@ -296,7 +295,6 @@ impl Roster {
             self.replaced.push_back(Replaced {
                 name: name.clone(),
                 life: former,
-                by: life,
             });
             out.push(Command::Replaced(name.clone(), former, name.clone()));
         }

@@ -276,6 +276,34 @@ fn of_two_processes_with_one_controller_the_lower_name_counts() {
 }
 
 #[test]
+fn a_name_that_several_had_is_free_once_the_last_of_them_is_gone() {
+    let mut roster = Tried::new(gateway("g"));
+    for life in [1, 2, 3] {
+        roster.hear(0, Event::Greeted(worker("b", life)));
+    }
+    let refused = |life| {
+        let by = Refusal::Replaced;
+        [Command::Refuse("b".into(), Incarnation(life), by)]
+    };
+    // The end of one that was replaced frees nothing.
+    roster.hear(1, Event::Lost("b".into(), Incarnation(2)));
+    for life in [1, 2] {
+        assert_eq!(
+            roster.hear(2, Event::Greeted(worker("b", life))),
+            refused(life)
+        );
+    }
+    roster.hear(3, Event::Lost("b".into(), Incarnation(3)));
+    assert!(
+        roster
+            .hear(4, Event::Greeted(worker("b", 1)))
+            .iter()
+            .all(|c| !matches!(c, Command::Refuse(..)))
+    );
+    assert_eq!(roster.life_of("b"), Incarnation(1));
+}
+
+#[test]
 fn a_list_counts_from_a_controller_alone_and_at_gateways_alone() {
     let a = worker("a", 1);
     let mut roster = Tried::new(gateway("g"));
