@@ -13,7 +13,7 @@ use crate::literal::Literal;
 /// Most classes of a model, and most key points of an object: the largest vocabularies have some ten thousand names.
 pub(crate) const CLASSES_MAX: usize = 100_000;
 /// Least deviation of a channel, in 0 to 1: a thousandth of a grey level.
-const STD_MIN: f32 = 4e-6;
+pub(crate) const STD_MIN: f32 = 4e-6;
 /// Longest side of a model's input in pixels.
 pub(crate) const SIDE_MAX: usize = 4096;
 

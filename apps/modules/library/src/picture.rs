@@ -4,7 +4,7 @@ use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::catalog::{ModuleType, OptionType};
 use spillgate_process::value::Image;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, STD_MIN};
 use crate::letterbox::Fit;
 use crate::options::Options;
 use crate::resample::PixelFormat;
@@ -150,7 +150,7 @@ pub(crate) fn format(options: &Options<'_>, facts: &Facts) -> Result<PixelFormat
     let scale = options.number("scale", unit)?;
     let mean = options.numbers("mean", facts.mean.unwrap_or([0.0; 3]))?;
     let std = options.numbers("std", facts.std.unwrap_or([1.0; 3]))?;
-    if std.iter().any(|v| *v <= 0.0) {
+    if std.iter().any(|v| *v < STD_MIN) {
         return Err(options.error(format_args!("options.std: {std:?} must be above 0")));
     }
     let color = facts.color.as_deref().unwrap_or("rgb");

@@ -84,8 +84,10 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
     not_over(args)?;
     let shown = path.display();
+    // What is no model is not read to its end, which it may not have.
+    let mut opened = file::open(path).with_context(|| format!("{shown}"))?;
+    look_at(&mut opened).map_err(|why| anyhow!("{shown}: {why}"))?;
     let bytes = file::read(path, MODEL_BYTES_MAX).with_context(|| format!("{shown}"))?;
-    look_at(&mut Cursor::new(&bytes)).map_err(|why| anyhow!("{shown}: {why}"))?;
     let model = ModelFile::of(&bytes);
     let format = match &model {
         ModelFile::Onnx(_) => "ONNX",

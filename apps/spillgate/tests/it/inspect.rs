@@ -142,6 +142,8 @@ fn what_cannot_be_served_is_refused_with_what_is_needed() {
         text.contains("w.pt: it holds weights") && text.contains("torch.onnx.export"),
         "{text}"
     );
+    let text = refused(&good, &["/dev/zero"]);
+    assert!(text.contains("it begins with 00000000"), "{text}");
     let text = refused(&good, &["none.onnx"]);
     assert!(text.contains("none.onnx"), "{text}");
 }

@@ -229,6 +229,7 @@ fn what_contradicts_the_file_or_is_missing_is_refused_by_name() {
             "std: [1, 0, 1]",
             "options.std: [1.0, 0.0, 1.0] must be above 0",
         ),
+        (&[sized, NAMES], "std: [1, 1e-44, 1]", "must be above 0"),
     ] {
         let lines = format!("{LINE}\nbatch: {{ max: 4 }}\noptions: {{ {options} }}");
         let error = refused(&Speaking::new(said, none), &folder, &lines);
